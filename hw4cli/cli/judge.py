@@ -53,7 +53,11 @@ RESCORING = {"judged", "suite", "limits", "tolerance", "penalty", "rank_by", "du
 
 CLASS_OPTIONS = (
     click.option(
-        "--class", "submissions", type=FOLDER, metavar="FOLDER", help="Judge each folder in it: hw4, or make hw4."
+        "--class",
+        "submissions",
+        type=FOLDER,
+        metavar="FOLDER",
+        help="Judge each folder or archive in it: hw4, make hw4, hw4.cu.",
     ),
     click.option(
         "--only",
@@ -69,6 +73,12 @@ CLASS_OPTIONS = (
         show_default=True,
         metavar="SECONDS",
         help="Time limit of a build.",
+    ),
+    click.option(
+        "--build",
+        "build_line",
+        metavar="COMMAND",
+        help="What compiles an hw4.cu without a Makefile.  [default: nvcc -O3 -std=c++14 -arch=native, or hipcc]",
     ),
     click.option("--slurm", metavar="OPTIONS", help="Judge the class as a Slurm array: '-p nvidia --gres=gpu:1'."),
     click.option("--parallel", type=Whole(1), default=1, show_default=True, help="Tasks of the array at a time."),
@@ -89,14 +99,14 @@ def class_options(command: Command) -> Command:
     cls=Sections,
     rare=[
         *("suite", "repeat", "warmup", "limits", "tolerance", "penalty", "rank_by", "due", "sandbox", "run_as"),
-        *("mounts", "pass_env", "launcher", "restart", "user", "build_limit", "secret_seeds", "parallel"),
+        *("mounts", "pass_env", "launcher", "restart", "user", "build_limit", "build_line", "secret_seeds", "parallel"),
     ],
     sections={
         "What to judge": ["program", "folder", "suite", "causal", "repeat", "warmup"],
         "Rules": ["limits", "tolerance", "penalty", "rank_by", "due", "judged"],
         "Where it runs": ["sandbox", "run_as", "mounts", "pass_env", "srun", "launcher"],
         "Results": ["output", "resume", "restart", "user", "as_json"],
-        "A class": ["submissions", "only", "build_limit", "secret_seeds", "slurm", "parallel"],
+        "A class": ["submissions", "only", "build_line", "build_limit", "secret_seeds", "slurm", "parallel"],
     },
 )
 @click.argument("cases", nargs=-1, metavar="[CASE ...]", shell_complete=complete_cases)
@@ -215,7 +225,12 @@ def _check_together(ctx: click.Context, **options: Any) -> None:
     for name in ("parallel", "build_limit"):
         if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             given.add(name)
-    shown = {"submissions": "--class", "build_limit": "--build-limit", "secret_seeds": "--secret-seeds"}
+    shown = {
+        "submissions": "--class",
+        "build_limit": "--build-limit",
+        "build_line": "--build",
+        "secret_seeds": "--secret-seeds",
+    }
     for one, other, why in (
         ("resume", "output", "DIR, where the journal is"),
         ("restart", "output", "DIR, where the journal is"),
@@ -224,6 +239,7 @@ def _check_together(ctx: click.Context, **options: Any) -> None:
         ("slurm", "submissions", "FOLDER: for one program take --srun"),
         ("only", "submissions", "FOLDER"),
         ("build_limit", "submissions", "FOLDER"),
+        ("build_line", "submissions", "FOLDER"),
         ("parallel", "slurm", "OPTIONS: on one machine, one is judged after the other"),
     ):
         if one in given and other not in given:
@@ -250,6 +266,8 @@ def _plan(ctx: click.Context, options: dict[str, Any], **more: Any) -> "Plan":
             why = "is set for each program" if name in SET else "is not in the environment"
             raise click.UsageError(f"--pass-env {name}: {name} {why}", ctx)
     launcher = options["launcher"]
+    if options["build_line"] is not None:
+        split_command(options["build_line"], "--build", ctx)
     words = () if launcher is None else tuple(split_command(launcher, "--launcher", ctx))
     known = {"submissions": None, "elsewhere": False, "env": None, "own": False, **options, "launcher": words, **more}
     return plan_of(JudgeOptions(**{field.name: known[field.name] for field in fields(JudgeOptions)}))

@@ -48,10 +48,10 @@ class ClassArray(Classroom):
             self._watch(job, left)
         self._prepare()
         ready = self._prepared_members()
-        left = [member for member in left if member in ready and not member.loose]
-        all_ready = len(ready) == len(self.members) and not any(member.loose for member in ready)
+        left = [member for member in left if member in ready and not member.homeless]
+        all_ready = len(ready) == len(self.members) and not any(member.homeless for member in ready)
         for member in ready:
-            if member.loose:
+            if member.homeless:
                 self._guarded(member, self._judge)
         self._report_done(left, skipped=True)
         if not left:

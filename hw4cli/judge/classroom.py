@@ -23,11 +23,11 @@ from hw4cli.judge.scoring.journal import archive_journal, has_journal
 from hw4cli.judge.scoring.pseudonyms import pseudonyms
 from hw4cli.judge.scoring.record import Rules, Standing, undecided
 from hw4cli.judge.session import judge_session, record_not_run, settings_of
-from hw4cli.judge.submission import STAMP, BrokenError, Submission, build_program, scan
+from hw4cli.judge.submission import STAMP, BrokenError, Build, Submission, build_program, scan
 from hw4cli.system.files import make_folder
 
 LOCK = ".lock"  # in the class's folder
-LOOSE = "not judged: handed in as a loose file, not as a folder"  # in public, without the file's name
+LOOSE = "not judged: handed in as a file that is not unpacked"  # in public, without the file's name
 
 
 class Classroom:
@@ -70,6 +70,8 @@ class Classroom:
         plan, settings = self.plan, found.header["settings"]
         wanted = {**self._submission_settings(member), "sandbox": plan.settings.sandbox}
         if found.in_doubt or found.header.get("fault") or {name: settings[name] for name in wanted} != wanted:
+            return False
+        if settings.get("build", plan.build_line) != plan.build_line:
             return False
         if found.header.get("note"):
             return True
@@ -175,8 +177,8 @@ class Classroom:
         return False
 
     def _judge(self, member: Submission) -> bool:
-        if member.loose:
-            raise InputError(member.homeless)
+        if problem := member.homeless:
+            raise InputError(problem)
         skipped = self.is_done(member)
         if not skipped:
             folder = self._folder(member)
@@ -205,15 +207,19 @@ class Classroom:
         listener = self.listener.started(member.user)
         handed_in = member.handed_in and member.handed_in.isoformat()
         facts = {**self._submission_settings(member), "handed_in": handed_in}
-        confinement, pass_env = plan.settings.confinement(cases, *self.prepared.answers), plan.settings.pass_env
+        confinement = plan.settings.confinement(cases, *self.prepared.answers)
+        build = Build(plan.build_seconds, confinement, cases, plan.settings.pass_env, plan.build_line)
         try:
-            program = build_program(member, folder, plan.build_seconds, confinement, cases, pass_env)
+            built = build_program(member, folder, build)
         except BrokenError as error:
+            facts |= {"notes": list(error.notes)} if error.notes else {}
             names = [case.name for case in plan.cases]
             settings = settings_of(plan, facts)
             record_not_run(folder, member.user, names, error.problem, said=error.said, settings=settings)
             return
-        judge_session(plan, Program(member.user, [str(program)], member.files, facts), listener, self.prepared)
+        facts |= {"notes": list(built.notes)} if built.notes else {}
+        facts |= {"build": plan.build_line} if built.compiled else {}
+        judge_session(plan, Program(member.user, [str(built.program)], member.files, facts), listener, self.prepared)
 
     def _failed(self, member: Submission, message: str, record: bool = True) -> None:
         """Report a failure of the judge, or of whoever collected the class. With `record`, also write it into the
@@ -227,7 +233,7 @@ class Classroom:
             header = journal.read(path).header if path.exists() else {}
             if (header.get("settings") or {}).get("submission") != member.sha256:
                 names = [case.name for case in self.plan.cases]
-                words = {"public_note": LOOSE} if member.loose else {}
+                words = {"public_note": LOOSE} if member.homeless else {}
                 record_not_run(self._folder(member), member.user, names, message, said="", fault=True, **words)
 
     def write(self) -> tuple[list[Standing], Rules]:

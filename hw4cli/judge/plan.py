@@ -84,9 +84,9 @@ class Plan:
     killed too early to be judged by this one. `store_rules`: the rules are to be written into `output`. With
     `secret_seeds`, cases of the same shapes are made there.
 
-    Of a class: `submissions` holds them, `only` names the students to judge, `build_seconds` limits a build, `each`
-    student's programs run as a user of their own; `is_task`: this is a task of an array, and the judge that waits for
-    the array has the class's lock.
+    Of a class: `submissions` holds them, `only` names the students to judge, `build_seconds` limits a build,
+    `build_line` compiles a source without a Makefile, `each` student's programs run as a user of their own; `is_task`:
+    this is a task of an array, and the judge that waits for the array has the class's lock.
 
     `suite` has the names of all its cases if it is not the assignment's; `notes` are sentences for whoever judges.
     """
@@ -106,6 +106,7 @@ class Plan:
     submissions: Path | None = None
     only: Sequence[str] = ()
     build_seconds: float = BUILD_SECONDS
+    build_line: str = ""
     each: bool = False
     is_task: bool = False
     suite: Sequence[str] = ()
@@ -144,6 +145,7 @@ class JudgeOptions:
     secret_seeds: bool = False
     only: tuple[str, ...] = ()
     build_limit: float = BUILD_SECONDS
+    build_line: str | None = None
     is_task: bool = False
     submissions: Path | None = None
     elsewhere: bool = False
@@ -203,6 +205,7 @@ def plan_of(options: JudgeOptions) -> Plan:
         submissions=options.submissions,
         only=options.only,
         build_seconds=options.build_limit,
+        build_line=options.build_line or "",
         each=each,
         is_task=options.is_task,
         suite=() if suite.cases() == suite.assignment() else tuple(suite.cases()),

@@ -1,6 +1,7 @@
-"""A student's submission: a folder with a program `hw4`, or with a Makefile that builds one."""
+"""A student's submission: a folder, an archive or files, with a program `hw4`, or with what one is built from."""
 
 import hashlib
+import json
 import os
 import re
 import shlex
@@ -10,7 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import cached_property
 from itertools import islice
@@ -20,6 +21,19 @@ from typing import Self
 from hw4cli.errors import DISK_FAULTS, SHORTAGES, Hw4Error, InputError, MachineError, os_error
 from hw4cli.judge import casemanifest
 from hw4cli.judge.casemanifest import SECRET_FOLDER
+from hw4cli.judge.intake import (
+    ARCHIVES,
+    MAKEFILES,
+    MOODLE,
+    PROGRAM,
+    SOURCES,
+    UnpackError,
+    is_unpacked,
+    lone_source,
+    make_ready,
+    newest_of_each,
+    owner,
+)
 from hw4cli.judge.scoring import storedrules
 from hw4cli.problem.checksums import file_sha256
 from hw4cli.sandbox import confine
@@ -29,22 +43,22 @@ from hw4cli.sandbox.memory import TEMPORARY, PrivateMemory
 from hw4cli.sandbox.quota import RESERVE, Quota
 from hw4cli.sandbox.sandbox import has_sized_memory
 from hw4cli.sandbox.staging import PREFIX, free_memory, private_folder, remove
+from hw4cli.system import amd, nvidia
 from hw4cli.system.account import Account, account, give_all, take_back
 from hw4cli.system.exits import ProgramError, with_message
 from hw4cli.system.files import write_text
 from hw4cli.system.interrupts import SignalsDeferred
+from hw4cli.system.reading import read_json
 from hw4cli.text.dates import from_timestamp
+from hw4cli.text.words import printable
 
-PROGRAM = "hw4"
 COPY, LOG, STAMP = "build", "build.txt", "build.sha256"  # of a build, in the student's folder of results
 BOARD = "scoreboard-private.html"  # the judge's own, beside the students' folders
 MAX_BYTES = 1 << 30  # of a submission, and of each file that its build writes
 MAX_BUILD_BYTES, MAX_BUILD_FILES = 2 * MAX_BYTES, 50_000  # of the copied submission and all that its build writes
 MEMORY_SHARE = 2  # a build in the sandbox takes place in memory if so many times its bytes are free
 MAX_ENTRIES = 10_000  # files and folders of a submission
-ARCHIVES = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".gz", ".bz2", ".xz", ".zst")
-SOURCES = (".cu", ".hip", ".c", ".cc", ".cpp", ".cxx")
-MAKEFILES = ("Makefile", "makefile", "GNUmakefile")
+COMPILERS = {".cu": ("nvcc", "/usr/local/cuda/bin/nvcc"), ".hip": ("hipcc", "/opt/rocm/bin/hipcc")}
 FOUND = 5  # names of a submission's files that a sentence lists
 # The names of other files and folders beside the students' folders of results.
 RESERVED = {
@@ -56,16 +70,19 @@ RESERVED = {
     BOARD,
     *(f"results.{end}" for end in ("json", "xml", "csv", "md")),
 }
-ERROR_LINE = re.compile(r"\b(error|undefined reference|No rule to make|not found|No such file)\b", re.IGNORECASE)
+# What a compiler says of an error, and what make says of a compiler that failed.
+ERROR_LINE = re.compile(r"\b(error|fatal|undefined reference|No rule to make|not found|No such file)\b", re.IGNORECASE)
+MAKE_LINE = re.compile(r"g?make(\[\d+\])?: \*\*\* \[")
 
 
 class BrokenError(Exception):
     """A submission has no program that can be judged. `problem` is the judge's sentence for the author; `said` quotes
-    the build's output, or the names of the submission's files."""
+    the build's output, or the names of the submission's files; `notes` say what was done to the submission."""
 
     def __init__(self, problem: str, said: str = "") -> None:
         super().__init__(with_message(problem, said))
         self.problem, self.said = problem, said
+        self.notes: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -95,8 +112,8 @@ class Contents:
 
 @dataclass(frozen=True)
 class Submission:
-    """A student's folder. It is never written to: a copy is built and run. A student of whom the class's folder has
-    `loose` files alone, such as SID.zip, has no folder yet, and cannot be judged."""
+    """A student's folder. It is never written to: a copy is built and run. A student may have no folder, but `loose`
+    files in the class's, such as SID.zip, or name_id_hw4.cu of a learning platform's download."""
 
     user: str
     folder: Path
@@ -105,19 +122,20 @@ class Submission:
     @cached_property
     def contents(self) -> Contents:
         """Its contents, read once."""
-        return Contents.of(self.folder)
+        if not self.loose:
+            return Contents.of(self.folder)
+        found = [(path, path.lstat()) for path in sorted(self.loose)]
+        return Contents(found, sum(status.st_size for _, status in found), False)
 
     @property
     def homeless(self) -> str:
-        """What to do with the loose files, as a sentence."""
+        """What to do with loose files of which hw4 can make nothing, as a sentence; "" if it can."""
+        if not self.loose or any(
+            not path.name.lower().endswith(ARCHIVES) or is_unpacked(path.name) for path in self.loose
+        ):
+            return ""
         names = " and ".join(path.name for path in self.loose)
-        lie = "lies" if len(self.loose) == 1 else "lie"
-        if any(path.name.lower().endswith(ARCHIVES) for path in self.loose):
-            return f"not judged: {names} {lie} loose in {self.folder.parent}: unpack into a folder {self.user} there"
-        return (
-            f"not judged: {names} {lie} loose in {self.folder.parent}: make a folder {self.user} there, with a "
-            "Makefile that builds hw4 from it"
-        )
+        return f"not judged: {names} is no zip and no tar: unpack it into a folder {self.user} in {self.folder.parent}"
 
     @property
     def excess(self) -> str | None:
@@ -151,27 +169,28 @@ class Submission:
                     content = str(path.readlink())
                 elif stat.S_ISREG(status.st_mode) and not by_size:
                     content = file_sha256(path)
-            digest.update(f"{path.relative_to(self.folder)}\0{content}\0".encode(errors="surrogateescape"))
+            name = path.name if self.loose else path.relative_to(self.folder)
+            digest.update(f"{name}\0{content}\0".encode(errors="surrogateescape"))
         return digest.hexdigest()
 
 
 def scan(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
-    """The submissions in a folder, one in each subfolder, sorted by name, and the students who have loose files there
-    but no folder; with `only`, those of these users. InputError if there is no folder, or if a name is reserved."""
+    """The submissions in a folder, one in each subfolder, sorted by name, and those of students who have loose files
+    there but no folder; with `only`, those of these users. InputError if there is none, or if a name is reserved."""
     try:
         with os.scandir(folder) as entries:  # knows folders without asking for each, as every task of an array would
             seen = [one for one in entries if not one.name.startswith(".")]
-            folders = {one.name: Submission(one.name, Path(one.path)) for one in seen if _is_folder(one)}
-            loose = sorted(Path(one.path) for one in seen if one.name not in folders and _owner(one.name))
+            folders = dict(_of_folder(one) for one in sorted(seen, key=_without_files) if _is_folder(one))
+            loose = sorted(Path(one.path) for one in seen if one.name not in folders and owner(one.name)[0])
     except OSError as error:
         raise InputError(f"cannot read the submissions in {folder}: {error.strerror}") from None
-    if not folders:
-        there = f", but loose files ({_listed(path.name for path in loose)})" if loose else ""
-        raise InputError(f"{folder} holds no submissions{there}: give each student a folder in it")
     owned: dict[str, list[Path]] = {}
     for path in loose:
-        owned.setdefault(_owner(path.name), []).append(path)
+        if not path.is_dir():
+            owned.setdefault(owner(path.name)[0], []).append(path)
     found = {**{user: Submission(user, folder / user, paths) for user, paths in owned.items()}, **folders}
+    if not found:
+        raise InputError(f"{folder} holds no submissions: give each student a folder, or an archive SID.zip, in it")
     for user, one in found.items():
         if user in RESERVED or user.startswith((PREFIX, ".")):
             raise InputError(f"{(one.loose or [one.folder])[0]}: no student's folder can be called {user}: rename it")
@@ -181,12 +200,16 @@ def scan(folder: Path, only: Sequence[str] = ()) -> list[Submission]:
     return [found[user] for user in sorted(found) if not only or user in only]
 
 
-def _owner(name: str) -> str:
-    """Whose file in the class's folder this is, by its name: SID.zip or SID_hw4.cu; empty if it is nobody's."""
-    stem = name
-    while stem.lower().endswith((*ARCHIVES, *SOURCES)):
-        stem = stem.rpartition(".")[0]
-    return "" if stem == name else re.sub(r"(?<=.)[-_. ]?hw4$", "", stem, flags=re.IGNORECASE | re.DOTALL)
+def _of_folder(entry: "os.DirEntry[str]") -> tuple[str, Submission]:
+    """A folder's user and submission; a learning platform's folder is called by more than the student's name."""
+    found = MOODLE.fullmatch(entry.name)
+    user = found["user"] if found else entry.name
+    return user, Submission(user, Path(entry.path))
+
+
+def _without_files(entry: "os.DirEntry[str]") -> bool:
+    """Sorts a learning platform's folders of texts before those of files, which count if there are both."""
+    return "_assignsubmission_onlinetext" not in entry.name
 
 
 def _listed(names: Iterable[str]) -> str:
@@ -201,44 +224,114 @@ def _is_folder(entry: "os.DirEntry[str]") -> bool:
     return False
 
 
-def build_program(
-    submission: Submission,
-    results: Path,
-    limit: float,
-    confinement: Confinement,
-    cases: Path,
-    pass_env: Sequence[str] = (),
-) -> Path:
-    """The program of a submission, in a copy in the student's folder of `results`; `make hw4` builds it there if there
-    is a Makefile. A program that was built from the same files is reused, since another build might differ in a byte.
+@dataclass(frozen=True)
+class Build:
+    """How submissions are built: within so many `seconds`, confined as runs are, with the variables `pass_env` besides
+    the usual ones. A source without a Makefile is compiled by the command `line`; "" for the usual one of its kind."""
 
-    The build may take `limit` seconds, gets the variables `pass_env` besides the usual ones, and is confined as runs
-    are. Raises BrokenError if it fails, MachineError if it cannot be tried on this machine.
+    seconds: float
+    confinement: Confinement
+    cases: Path
+    pass_env: Sequence[str] = ()
+    line: str = ""
+
+
+@dataclass(frozen=True)
+class Built:
+    """A program that was built, and what was done to its submission. `compiled`: by the build's line, not by make."""
+
+    program: Path
+    notes: Sequence[str] = ()
+    compiled: bool = False
+
+
+def build_program(submission: Submission, results: Path, build: Build) -> Built:
+    """The program of a submission, in a copy in the student's folder of `results`: built by `make hw4` if there is a
+    Makefile, by the build's line if there is a source alone. Archives are unpacked there (intake). A program that was
+    built from the same files is reused, since another build might differ in a byte.
+
+    Raises BrokenError if it fails, MachineError if it cannot be tried on this machine.
     """
     copy, stamp = results / COPY, results / STAMP
     program = copy.absolute() / PROGRAM
-    if program.is_file() and stamp.is_file() and stamp.read_text(errors="replace") == submission.sha256:
-        return program
+    if program.is_file() and (before := _stamped(stamp, submission, build)):
+        return replace(before, program=program)
     stamp.unlink(missing_ok=True)
+    notes, compiled = list[str](), False
     try:
         _copy(submission, copy)
+        notes += make_ready(copy, MAX_BYTES, MAX_ENTRIES)
         if any((copy / name).is_file() for name in MAKEFILES):
             remove(copy / PROGRAM)  # a prebuilt program may be for another machine
-            _run_make(results, limit, confinement, cases, pass_env)
+            _run_build(results, [_make(), PROGRAM], f"make {PROGRAM}", build)
+        elif not os.path.lexists(program) and (source := lone_source(copy, _preferred(build.line))):
+            compiled = True
+            words = compile_line(source, build.line)
+            notes.append(f"no Makefile: built by {shlex.join([Path(words[0]).name, *words[1:]])}")
+            _run_build(results, words, f"{Path(words[0]).name} {source.name}", build, shown=True)
         take_back(copy)
         _check(program, submission)
-    except (Hw4Error, BrokenError, OSError, RecursionError) as error:
+    except (Hw4Error, BrokenError, UnpackError, OSError, RecursionError) as error:
         with SignalsDeferred():
             remove(copy)
-        raise _build_error(error, copy) from None
-    write_text(stamp, submission.sha256)
-    return program
+        raised = _build_error(error, copy)
+        if isinstance(raised, BrokenError):
+            raised.notes = notes
+        raise raised from None
+    write_text(
+        stamp, json.dumps({"sha256": submission.sha256, "notes": notes, "line": build.line if compiled else None})
+    )
+    return Built(program, notes, compiled)
+
+
+def _stamped(stamp: Path, submission: Submission, build: Build) -> Built | None:
+    """What an earlier build has noted of the same files, if it would be built so now."""
+    try:
+        noted = read_json(stamp)
+        if noted["sha256"] == submission.sha256 and noted["line"] in (None, build.line):
+            return Built(stamp, noted["notes"], noted["line"] is not None)
+    except (OSError, ValueError, LookupError, TypeError):
+        pass
+    return None
+
+
+def _preferred(line: str) -> str:
+    """The ending of the source that is built where there are two: HIP's if the line, or the GPU here, says so."""
+    if line:
+        return ".hip" if "hipcc" in line else ".cu"
+    return ".hip" if not nvidia.table() and amd.gpus() else ".cu"
+
+
+def compile_line(source: Path, line: str = "") -> list[str]:
+    """The command that builds a source without a Makefile, for the GPU that is here. MachineError if its compiler is
+    not installed."""
+    if line:
+        words = shlex.split(line)
+    else:
+        kind = source.suffix.lower()
+        gpu = amd.first_visible(os.environ) if kind == ".hip" else None
+        target = f"--offload-arch={gpu.gfx if gpu else 'native'}" if kind == ".hip" else "-arch=native"
+        words = [COMPILERS[kind][0], "-O3", "-std=c++14", target]
+    known = next((paths for paths in COMPILERS.values() if words[0] == paths[0]), (words[0],))
+    compiler = next(filter(None, map(shutil.which, known)), None)
+    if compiler is None:
+        raise MachineError(f"{words[0]} is not installed here: {source.name} cannot be built (--build names another)")
+    return [compiler, *words[1:], source.name, "-o", PROGRAM]
+
+
+def _make() -> str:
+    make = shutil.which("make")
+    if make is None:
+        raise MachineError("make is not installed here: the class cannot be built")
+    return make
 
 
 def _build_error(error: Exception, copy: Path) -> Exception:
     """An error during a build, as one of the author's (BrokenError) or of the judge."""
     if isinstance(error, ProgramError):
         return BrokenError(f"make hw4: {error}")
+    if isinstance(error, UnpackError):
+        return BrokenError(printable(error))
     if isinstance(error, RecursionError):
         return BrokenError("its folders are nested too deeply")
     if isinstance(error, shutil.Error):
@@ -265,25 +358,21 @@ def _check(program: Path, submission: Submission) -> None:
 def _no_program(program: Path) -> BrokenError:
     """Why there is no program in a student's folder, and what its author did instead."""
     found = sorted(program.parent.iterdir())
-    for folder in found:
-        for name in (*MAKEFILES, PROGRAM, "hw4.cu"):
-            if folder.is_dir() and not folder.is_symlink() and (folder / name).is_file():
-                return BrokenError(
-                    f"its files lie one folder too deep: {folder.name}/{name} belongs beside {folder.name}/"
-                )
     if os.path.lexists(program):
         kind = "a folder, not a program" if program.is_dir() else "not a regular file"
         return BrokenError(f"hw4 is {'a link that leads nowhere' if program.is_symlink() else kind}")
     if not found:
         return BrokenError("the folder is empty")
     sources = [path.name for path in found if path.is_file() and path.name.lower().endswith(SOURCES)]
+    if len(sources) > 1:
+        return BrokenError(f"there are {_listed(sources)}, but no Makefile: which one is hw4?")
     if sources:
         an = "an" if sources[0].startswith("hw4") else "a file"
         return BrokenError(f"there is {an} {sources[0]}, but no Makefile to build it with")
     archives = [path.name for path in found if path.is_file() and path.name.lower().endswith(ARCHIVES)]
     if archives:
-        return BrokenError(f"there is an archive {archives[0]}, but nothing unpacked: no hw4 and no Makefile")
-    return BrokenError("there is no hw4 and no Makefile", f"only {_listed(path.name for path in found)}")
+        return BrokenError(f"there is an archive {archives[0]}, which hw4 does not unpack: zip and tar alone")
+    return BrokenError("there is no hw4, no Makefile and no hw4.cu", f"only {_listed(path.name for path in found)}")
 
 
 def interpreter(file: Path) -> list[str]:
@@ -309,7 +398,12 @@ def _copy(submission: Submission, target: Path) -> None:
             raise MachineError(
                 f"{target.parent} has {free:,} bytes free, and its submission {submission.contents.size:,}"
             )
-        shutil.copytree(submission.folder, target, symlinks=True, copy_function=_copy_file)
+        if submission.loose:
+            target.mkdir()
+            for name, path in newest_of_each(submission.loose).items():
+                _copy_file(str(path), str(target / name))
+        else:
+            shutil.copytree(submission.folder, target, symlinks=True, copy_function=_copy_file)
         subprocess.run(["chmod", "-R", "u+rwX,ug-s,go-w", "--", target], check=False, capture_output=True)
     except RecursionError:
         raise BrokenError("it cannot be copied: its folders are nested too deeply") from None
@@ -372,15 +466,13 @@ def _copy_file(source: str, target: str, *, follow_symlinks: bool = True) -> Non
         Path(target).chmod(status.st_mode & 0o777)
 
 
-def _run_make(results: Path, limit: float, confinement: Confinement, cases: Path, pass_env: Sequence[str]) -> None:
-    """Run `make hw4` in the copy, and write its output into build.txt. BrokenError if it fails."""
-    make = shutil.which("make")
-    if make is None:
-        raise MachineError("make is not installed here: the class cannot be built")
-    folder = (results / COPY).resolve()
+def _run_build(results: Path, words: Sequence[str], called: str, build: Build, shown: bool = False) -> None:
+    """Run a build's command, which sentences call so, in the copy, and write its output into build.txt, after the
+    command itself if it is to be `shown`. BrokenError if it fails."""
+    folder, confinement, limit = (results / COPY).resolve(), build.confinement, build.seconds
     # Both streams are one, so that the compiler's messages stay in order.
-    command = ["/bin/sh", "-c", 'exec "$0" "$@" >&2', make, PROGRAM]
-    env = environment(os.environ, folder, cases.absolute() / "answer", pass_env)
+    command = ["/bin/sh", "-c", 'exec "$0" "$@" >&2', *words]
+    env = environment(os.environ, folder, build.cases.absolute() / "answer", build.pass_env)
     user, bounds = account(confinement.run_as), (MAX_BUILD_BYTES, MAX_BUILD_FILES)
     if confinement.sandbox == "bwrap":
         env["TMPDIR"] = TEMPORARY
@@ -402,19 +494,20 @@ def _run_make(results: Path, limit: float, confinement: Confinement, cases: Path
                 env["TMPDIR"] = str(scratch)
             workspace = Workspace(folder, scratch, Quota((folder, root), *bounds), root)
             run = confine.run(command, (), workspace, env, confinement, limit, MAX_BYTES)
-    write_text(results / LOG, run.stderr)
+    write_text(results / LOG, f"$ {shlex.join(words)}\n{run.stderr}" if shown else run.stderr)
     if run.killed:
-        raise BrokenError(f"make hw4 did not end within {limit:g} s")
+        raise BrokenError(f"{called} did not end within {limit:g} s")
     if run.excess:
-        raise BrokenError(f"make hw4 was ended: {run.excess}")
+        raise BrokenError(f"{called} was ended: {run.excess}")
     if run.exit_code:
-        raise BrokenError("make hw4 failed", _first_error(run.stderr))
+        raise BrokenError(f"{called} failed", _first_error(run.stderr))
     if not os.path.lexists(results / COPY / PROGRAM):
-        raise BrokenError("make hw4 made no hw4")
+        raise BrokenError(f"{called} made no hw4")
 
 
 def _first_error(text: str) -> str:
-    """The first line of a build's output that is an error, or else the last."""
+    """The first line of a build's output that is an error, the compiler's rather than make's, or else the last."""
     lines = [line.strip() for line in text.splitlines() if line.strip()]
     last = lines[-1] if lines else "it printed no message"
-    return next((line for line in lines if ERROR_LINE.search(line)), last)[:200]
+    errors = [line for line in lines if ERROR_LINE.search(line)]
+    return next((line for line in errors if not MAKE_LINE.match(line)), errors[0] if errors else last)[:200]

@@ -11,8 +11,12 @@ from slow import slow
 
 from hw4cli.errors import MachineError
 from hw4cli.judge import submission
-from hw4cli.judge.submission import BrokenError, Submission, build_program
+from hw4cli.judge.submission import BrokenError, Build, Submission, build_program
 from hw4cli.sandbox.confine import Confinement
+
+
+def within(seconds, cases):
+    return Build(seconds, Confinement(), cases)
 
 
 def filled(folder, files, size=1):
@@ -45,7 +49,7 @@ def test_reading_a_submission_takes_linear_time(tmp_path):
 def test_a_submission_with_too_many_files_is_refused_without_reading_them_all(tmp_path, monkeypatch):
     monkeypatch.setattr(submission, "MAX_ENTRIES", 50)
     with pytest.raises(BrokenError, match="it holds more than 50 files and folders"):
-        build_program(Submission("ann", filled(tmp_path / "many", 60)), tmp_path / "out", 5, Confinement(), tmp_path)
+        build_program(Submission("ann", filled(tmp_path / "many", 60)), tmp_path / "out", within(5, tmp_path))
     assert not (tmp_path / "out" / "build").exists()
     folders = tmp_path / "folders"
     for number in range(60):
@@ -107,6 +111,6 @@ def test_a_disk_that_is_full_when_a_build_is_copied_is_not_its_authors_fault(
     folder = tmp_path / "class" / "ann"
     filled(folder, 3)
     (folder / "Makefile").touch()
-    monkeypatch.setattr(submission, "_run_make", build)
+    monkeypatch.setattr(submission, "_run_build", build)
     with pytest.raises(kind, match=sentence):
-        build_program(Submission("ann", folder), tmp_path / "results", 60, Confinement(), tmp_path)
+        build_program(Submission("ann", folder), tmp_path / "results", within(60, tmp_path))

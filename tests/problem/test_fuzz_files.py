@@ -15,7 +15,7 @@ from hw4cli.judge.casemanifest import CaseManifest
 from hw4cli.judge.casewatch import CaseWatch
 from hw4cli.judge.runcase import check_case
 from hw4cli.judge.scoring import pseudonyms
-from hw4cli.judge.submission import BrokenError, Submission, build_program, scan
+from hw4cli.judge.submission import BrokenError, Build, Submission, build_program, scan
 from hw4cli.lab.arrays.named import read_named, workload
 from hw4cli.problem import suite
 from hw4cli.problem.casefile import HEADER, InputFile
@@ -86,7 +86,7 @@ def test_a_submission_may_hold_anything_and_is_only_read(tree):
         assert len(one.sha256) == 64 and one.contents.size >= 0
         one.handed_in  # noqa: B018
         try:
-            program = build_program(one, folder / "out", 10, Confinement(), folder)
+            program = build_program(one, folder / "out", Build(10, Confinement(), folder)).program
             assert program.resolve().is_relative_to((folder / "out").resolve())
         except (BrokenError, Hw4Error) as error:
             assert str(error)
@@ -205,7 +205,7 @@ def test_a_classs_folder_may_hold_anything(entries, only):
         for one in found:
             assert one.user and "/" not in one.user and not one.user.startswith(".")
             assert len(one.sha256) == 64
-            assert one.folder.is_dir() != bool(one.loose) and (not one.loose or one.homeless)
+            assert one.folder.is_dir() != bool(one.loose)
         owners = {one.user for one in found}
         assert only or {name for name in entries if (folder / name).is_dir() and name[0] != "."} <= owners
 

@@ -11,7 +11,7 @@ from attacks import IS_ROOT, arena, done_by, needs_bwrap
 from needs import needs
 
 from hw4cli.judge import submission
-from hw4cli.judge.submission import BrokenError, Submission, build_program
+from hw4cli.judge.submission import BrokenError, Build, Submission, build_program
 from hw4cli.sandbox.confine import Confinement
 
 pytestmark = needs("make")
@@ -83,7 +83,7 @@ def built(arena, makefile, confinement, modes=None, **files):
 
     def work():
         try:
-            return build_program(Submission("ann", folder), results, limit, confinement, arena.cases)
+            return build_program(Submission("ann", folder), results, Build(limit, confinement, arena.cases)).program
         except BrokenError as error:
             return str(error)
 

@@ -120,6 +120,8 @@ SETTINGS: dict[str, Check] = {
     "due": _optional(_text),
     "handed_in": _optional(_text),
     "suite": _list(_text),
+    "notes": _list(_text),
+    "build": _text,
 }
 
 RULES: dict[str, Check] = {  # stored ones

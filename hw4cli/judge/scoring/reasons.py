@@ -11,6 +11,7 @@ from hw4cli.problem.verdict import Verdict
 from hw4cli.text.words import counted
 
 NUMBER = re.compile(r"\d+(,\d{3})*")
+BUILD = re.compile(r"make |\S+ \S+ (failed|did not end|was ended|made no)\b")  # how a note on a build begins
 BY_SEVERITY = (Verdict.NA, Verdict.TLE_PLUS, Verdict.TLE, Verdict.JE)
 SHOWN, LONGEST = 2, 100  # reasons in a row, and characters of each
 LINES_SHOWN = 5  # of a journal
@@ -56,7 +57,7 @@ def reasons_line(standing: Standing) -> str:
     """One line on why a user's cases fail; empty if none does."""
     if standing.note:
         first = standing.note.partition("\n")[0]
-        return f"broken build: {first}" if first.startswith("make ") else first
+        return f"broken build: {first}" if BUILD.match(first) else first
     found = sorted(groups(standing), key=lambda group: -len(group.results))
     texts = [f"{len(group.results)} {group.verdict}{_shortened(group.reason)}" for group in found[:SHOWN]]
     if len(found) > SHOWN:
