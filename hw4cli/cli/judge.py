@@ -48,7 +48,7 @@ Command = TypeVar("Command", bound=Callable[..., Any])
 # What is judged by default: hw4 itself; by the judge alone, what a student has built.
 OWN_PROGRAM = None if has_solution() else "./hw4"
 
-RESCORING = {"judged", "suite", "limits", "tolerance", "penalty", "rank_by", "due", "output", "as_json"}
+RESCORING = {"judged", "suite", "limits", "tolerance", "penalty", "rank_by", "due", "late_policy", "output", "as_json"}
 
 
 CLASS_OPTIONS = (
@@ -98,12 +98,24 @@ def class_options(command: Command) -> Command:
 @click.command(
     cls=Sections,
     rare=[
-        *("suite", "repeat", "warmup", "limits", "tolerance", "penalty", "rank_by", "due", "sandbox", "run_as"),
+        *(
+            "suite",
+            "repeat",
+            "warmup",
+            "limits",
+            "tolerance",
+            "penalty",
+            "rank_by",
+            "due",
+            "late_policy",
+            "sandbox",
+            "run_as",
+        ),
         *("mounts", "pass_env", "launcher", "restart", "user", "build_limit", "build_line", "secret_seeds", "parallel"),
     ],
     sections={
         "What to judge": ["program", "folder", "suite", "causal", "repeat", "warmup"],
-        "Rules": ["limits", "tolerance", "penalty", "rank_by", "due", "judged"],
+        "Rules": ["limits", "tolerance", "penalty", "rank_by", "due", "late_policy", "judged"],
         "Where it runs": ["sandbox", "run_as", "mounts", "pass_env", "srun", "launcher"],
         "Results": ["output", "resume", "restart", "user", "as_json"],
         "A class": ["submissions", "only", "build_line", "build_limit", "secret_seeds", "slurm", "parallel"],
@@ -214,7 +226,7 @@ def _rescore(ctx: click.Context, judged: Path, as_json: bool, options: dict[str,
         if given and name not in RESCORING:
             word = "a case" if name == "cases" else param.opts[-1]
             raise click.UsageError(f"{word} does not go with --rescore, which runs nothing", ctx)
-    wanted = {name: options[name] for name in ("limits", "tolerance", "penalty", "rank_by", "due")}
+    wanted = {name: options[name] for name in ("limits", "tolerance", "penalty", "rank_by", "due", "late_policy")}
     return rescore(judged, options["output"], as_json, **wanted)
 
 

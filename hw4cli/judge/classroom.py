@@ -18,7 +18,7 @@ from hw4cli.judge.casesetup import prepare_cases
 from hw4cli.judge.casewatch import ChangedCasesError, PreparedCases
 from hw4cli.judge.events import ClassListener
 from hw4cli.judge.plan import Plan, Program
-from hw4cli.judge.scoring import journal, results, standings, storedrules
+from hw4cli.judge.scoring import journal, regrades, results, standings, storedrules
 from hw4cli.judge.scoring.journal import archive_journal, has_journal
 from hw4cli.judge.scoring.pseudonyms import pseudonyms
 from hw4cli.judge.scoring.record import Rules, Standing, undecided
@@ -241,6 +241,7 @@ class Classroom:
         student's handout."""
         output, rules = self.output, storedrules.read(self.output) or self.plan.rules  # others may have changed them
         ranked = standings.load(output, rules)
+        regrades.note(output, ranked, rules)
         results.write(output, ranked, rules)
         handout.write(output, ranked, rules, pseudonyms(output, [standing.user for standing in ranked]))
         return ranked, rules

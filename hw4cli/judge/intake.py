@@ -184,7 +184,8 @@ def unpack(archive: Path, folder: Path, max_bytes: int, max_files: int, called: 
             if mode & 0o111 or _starts_program(target):
                 target.chmod(0o755)
     except (zipfile.BadZipFile, tarfile.TarError, EOFError, ValueError, NotImplementedError) as error:
-        raise UnpackError(f"{called} is damaged, or of a kind that is not unpacked: {error}") from None
+        why = str(error).partition("\n")[0].rstrip(":")
+        raise UnpackError(f"{called} is damaged, or of a kind that is not unpacked: {why}") from None
     except RuntimeError:  # how zipfile says that a password is needed
         raise UnpackError(f"{called} needs a password") from None
     except (FileExistsError, NotADirectoryError):

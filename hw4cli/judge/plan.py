@@ -132,6 +132,7 @@ class JudgeOptions:
     penalty: float | None = None
     rank_by: str | None = None
     due: datetime | None = None
+    late_policy: str | None = None
     sandbox: str | None = None
     run_as: str | None = None
     mounts: tuple[str, ...] = ()
@@ -171,6 +172,7 @@ def plan_of(options: JudgeOptions) -> Plan:
         penalty=options.penalty,
         rank_by=options.rank_by,
         due=options.due,
+        late_policy=options.late_policy,
     )
     chosen = [case.as_causal(options.causal) for case in selected(options.cases, rules.limits)]
     launcher = options.launcher

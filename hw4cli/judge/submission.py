@@ -34,7 +34,7 @@ from hw4cli.judge.intake import (
     newest_of_each,
     owner,
 )
-from hw4cli.judge.scoring import storedrules
+from hw4cli.judge.scoring import regrades, storedrules
 from hw4cli.problem.checksums import file_sha256
 from hw4cli.sandbox import confine
 from hw4cli.sandbox.confine import Confinement, Workspace
@@ -67,6 +67,7 @@ RESERVED = {
     casemanifest.NAME,
     "pseudonyms.json",
     storedrules.NAME,
+    regrades.NAME,
     BOARD,
     *(f"results.{end}" for end in ("json", "xml", "csv", "md")),
 }

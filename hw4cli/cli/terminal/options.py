@@ -206,6 +206,19 @@ def _due(ctx: click.Context, param: click.Parameter, value: str | None) -> datet
         ) from None
 
 
+def _late_policy(ctx: click.Context, param: click.Parameter, value: str | None) -> str | None:
+    """The rule, or "" for none."""
+    if value is None or value == "none" or ctx.resilient_parsing:
+        return "" if value else None
+    from hw4cli.judge.scoring.late import LatePolicy
+
+    try:
+        LatePolicy.parse(value)
+    except ValueError as error:
+        raise click.BadParameter(str(error), ctx, param) from None
+    return value
+
+
 def tolerance_option(command: Command) -> Command:
     """--tolerance, a number or None."""
     help = f"The largest error of a right element.  [default: {TOLERANCE}, or as judged]"
@@ -213,8 +226,14 @@ def tolerance_option(command: Command) -> Command:
 
 
 def rules_options(command: Command) -> Command:
-    """--limit, --tolerance, --penalty, --rank-by and --due; what is not given is None, or {} of limits."""
+    """--limit, --tolerance, --penalty, --rank-by, --due, --late-policy; what is not given is None, or {} of limits."""
     for option in (
+        click.option(
+            "--late-policy",
+            callback=_late_policy,
+            metavar="RULE",
+            help="What lateness costs of a grade: '10%/day, grace 15 min, max 3 days', or none.  [default: as judged]",
+        ),
         click.option(
             "--due",
             callback=_due,

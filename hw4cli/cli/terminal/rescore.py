@@ -29,7 +29,7 @@ def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> 
     with Importing():
         from hw4cli.cli.terminal.ranking import report_lost
         from hw4cli.judge import handout
-        from hw4cli.judge.scoring import journal, results, standings, storedrules
+        from hw4cli.judge.scoring import journal, regrades, results, standings, storedrules
         from hw4cli.judge.scoring.pseudonyms import pseudonyms
         from hw4cli.system.files import locked, make_folder
 
@@ -42,6 +42,8 @@ def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> 
         before, after = standings.compute(entries, kept), standings.compute(entries, rules)
         if in_place and rules != kept:
             storedrules.write(folder, rules)
+        if in_place:
+            regrades.note(folder, after, rules)
         results.write(output or folder, after, rules)
         if in_place and any((folder / one.user / journal.NAME).is_file() for one in after):
             handout.write(folder, after, rules, pseudonyms(folder, [one.user for one in after]))

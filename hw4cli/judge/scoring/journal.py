@@ -130,6 +130,7 @@ RULES: dict[str, Check] = {  # stored ones
     "limits": _object(RUN["limit"]),
     "rank_by": SETTINGS["rank_by"],
     "due": SETTINGS["due"],
+    "late_policy": _text,
 }
 
 HEADER: dict[str, Check] = {

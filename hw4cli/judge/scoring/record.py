@@ -58,6 +58,7 @@ class Rules:
     limits: Mapping[str, float] = field(default_factory=dict)
     rank_by: str = "time"  # Time + Penalty, or "passed": the number of accepted cases, then Time
     due: datetime | None = None
+    late_policy: str = ""  # what lateness costs of a grade (late): scores and ranks do not depend on it
 
 
 RANKS = ("time", "passed")

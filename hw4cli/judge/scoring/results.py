@@ -118,9 +118,7 @@ def csv_text(standings: Sequence[Standing]) -> str:
             row = _csv_row(result) if result else {"case": case, "reason": missing_reason(standing)}
             who = {"rank": standing.rank or None, "user": standing.user, "score": score_text(standing, unknown="")}
             row = {**who, "late": standing.late, **row}
-            writer.writerow(
-                {name: _csv_cell(value) if isinstance(value, str) else value for name, value in row.items()}
-            )
+            writer.writerow({name: csv_cell(value) if isinstance(value, str) else value for name, value in row.items()})
     return out.getvalue()
 
 
@@ -130,7 +128,7 @@ def _csv_row(result: Result) -> dict[str, Any]:
     return {"case": fields.pop("case"), "B": B, "N": N, "d": d, **fields}
 
 
-def _csv_cell(value: Any) -> Any:
+def csv_cell(value: Any) -> Any:
     """A value; if it is text, one that a spreadsheet reads neither as a formula nor as several rows: a lone carriage
     return would not be quoted, and what is behind it could be a formula."""
     if not isinstance(value, str):

@@ -11,6 +11,7 @@ from typing import Any
 
 from hw4cli.errors import InputError
 from hw4cli.judge.scoring.journal import RULES, wrong_fields
+from hw4cli.judge.scoring.late import LatePolicy
 from hw4cli.judge.scoring.record import RANKS, Rules
 from hw4cli.system.files import write_text
 from hw4cli.system.reading import read_json
@@ -28,6 +29,7 @@ def fields(rules: Rules) -> dict[str, Any]:
         "limits": dict(rules.limits),
         "rank_by": rules.rank_by,
         "due": rules.due.isoformat() if rules.due else None,
+        **({"late_policy": rules.late_policy} if rules.late_policy else {}),
     }
 
 
@@ -46,7 +48,7 @@ def read(folder: Path) -> Rules | None:
             raise InputError(f"{path}: schema {document['schema']}, but this hw4 reads schema {SCHEMA}")
         if document["kind"] != "hw4-rules" or document["schema"] != SCHEMA:
             raise ValueError
-        return _checked({name: document[name] for name in RULES})
+        return _checked({"late_policy": "", **{name: document[name] for name in RULES if name in document}})
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -60,6 +62,13 @@ def read(folder: Path) -> Rules | None:
 def _checked(values: Mapping[str, Any]) -> Rules:
     """These values as rules. ValueError if one is not what a rule can be."""
     due = parse_timestamp(values["due"])
-    if wrong_fields(values, RULES) or values["rank_by"] not in RANKS or (values["due"] and not due):
+    if values["late_policy"]:
+        LatePolicy.parse(values["late_policy"])
+    if (
+        RULES.keys() - values.keys()
+        or wrong_fields(values, RULES)
+        or values["rank_by"] not in RANKS
+        or (values["due"] and not due)
+    ):
         raise ValueError
     return Rules(**{**values, "due": due})
