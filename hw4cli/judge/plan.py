@@ -18,7 +18,7 @@ from hw4cli.judge.scoring.record import Rules
 from hw4cli.judge.scoring.standings import rules_of, with_changes
 from hw4cli.problem import suite
 from hw4cli.problem.casecheck import check_present
-from hw4cli.problem.foreign import LIMIT, cache, is_computed, not_cases, settled
+from hw4cli.problem.foreign import cache, is_computed, not_cases, settled
 from hw4cli.problem.rules import TOLERANCE
 from hw4cli.problem.suite import Case
 from hw4cli.resources import installations, source_tree
@@ -238,7 +238,7 @@ def _described(chosen: Sequence[Case], options: JudgeOptions, rules: Rules) -> t
     table = {case.shape.sizes for case in suite.assignment().values()}
     if without := [case for case in made if case.name not in rules.limits and case.shape.sizes not in table]:
         notes.append(
-            f"limit of {LIMIT:g} s for {_names(without)}, whose shape the assignment does not have: "
+            f"limit of {suite.OTHER_LIMIT:g} s for {_names(without)}, whose shape the assignment does not have: "
             "--limit CASE=SECONDS sets another"
         )
     return known, [note for note in notes if note]

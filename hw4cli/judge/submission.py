@@ -373,7 +373,7 @@ def _no_program(program: Path) -> BrokenError:
     archives = [path.name for path in found if path.is_file() and path.name.lower().endswith(ARCHIVES)]
     if archives:
         return BrokenError(f"there is an archive {archives[0]}, which hw4 does not unpack: zip and tar alone")
-    return BrokenError("there is no hw4, no Makefile and no hw4.cu", f"only {_listed(path.name for path in found)}")
+    return BrokenError("there is no hw4 and no Makefile, nor an hw4.cu", f"only {_listed(path.name for path in found)}")
 
 
 def interpreter(file: Path) -> list[str]:

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from hw4cli.errors import InputError, MachineError
 from hw4cli.problem.casefile import FLOAT32, HEADER, Floats
+from hw4cli.problem.casefolder import shapes_in
 from hw4cli.problem.checksums import SHA256
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import data_path
@@ -29,6 +30,7 @@ from hw4cli.system.reading import read_regular
 from hw4cli.text.progress import Advance
 
 SUITE = "HW4_SUITE"  # in the environment: another file of cases, which --suite sets
+OTHER_LIMIT = 10.0  # seconds, of a case made elsewhere whose shape the assignment does not have
 DAY = 86400.0  # seconds: no limit is longer
 NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.]*")  # of a case: a file's name, without the - of ranges
 CHUNK = 1 << 18  # floats generated at a time, which stay in the cache until they are hashed and written
@@ -64,17 +66,23 @@ def cases() -> dict[str, Case]:
     """All named cases, in the suite's order: the assignment's, or those of the file, or the folder of inputs, that
     HW4_SUITE names. InputError if the suite is damaged."""
     path = Path(os.environ.get(SUITE) or data_path("testcases/suite.toml"))
-    if path.is_dir():
-        from hw4cli.problem.foreign import read_folder
-
-        return read_folder(path, {case.shape.sizes: case.limit for case in assignment().values()})
-    return read(path)
+    return read_folder(path) if path.is_dir() else read(path)
 
 
 @cache
 def assignment() -> dict[str, Case]:
     """The assignment's cases."""
     return read(data_path("testcases/suite.toml"))
+
+
+def read_folder(folder: Path) -> dict[str, Case]:
+    """The cases made elsewhere that a folder holds, with the limits of the assignment's cases of the same shapes.
+    InputError as `shapes_in` raises it."""
+    limits = {case.shape.sizes: case.limit for case in assignment().values()}
+    return {
+        name: Case(name, shape, 0, limits.get(shape.sizes, OTHER_LIMIT), "", foreign=True)
+        for name, shape in shapes_in(folder).items()
+    }
 
 
 def read(path: Path) -> dict[str, Case]:

@@ -45,7 +45,7 @@ def test_broken_submissions_get_their_reasons_and_the_others_are_judged(workdir,
     request.addfinalizer(lambda: subprocess.run(["rm", "-rf", deep], check=True))
     subprocess.run(["sh", "-c", "for i in $(seq 1500); do mkdir d; cd d; done"], cwd=deep, check=True)
     (workdir / "submissions" / "a file.txt").touch()
-    result = judge_class(folder, "--build-limit", "1")
+    result = judge_class(folder, "--build-limit", "1", "--build", "false")
     assert result.returncode == 0, result.stderr
     found = board(workdir)
     right = {"ready", "built", "stale", "folder", "<script>alert(1)<'$x"}
@@ -55,8 +55,8 @@ def test_broken_submissions_get_their_reasons_and_the_others_are_judged(workdir,
         "slow": "make hw4 did not end within 1 s",
         "other": "make hw4 made no hw4",
         "norule": "make hw4 failed: make: *** No rule to make target 'hw4'.  Stop.",
-        "alone": "there is an hw4.cu, but no Makefile to build it with",
-        "notes": "there is no hw4 and no Makefile: only readme",
+        "alone": "false hw4.cu failed: it printed no message",
+        "notes": "there is no hw4 and no Makefile, nor an hw4.cu: only readme",
         "empty": "the folder is empty",
         "pipe": "it cannot be copied: `",
         "huge": "it is larger than 1,024 MB: 3,072 MB",

@@ -262,7 +262,7 @@ def test_the_reason_of_a_submission_without_a_program_is_what_its_author_did(wor
         "both": "2 folders hold an hw4 or a Makefile (x, y): which one is meant?",
         "packed": "there is an archive hw4.rar, which hw4 does not unpack: zip and tar alone",
         "folder": "hw4 is a folder, not a program",
-        "mention": "there is no hw4, no Makefile and no hw4.cu: only not-hw4.cu.txt",
+        "mention": "there is no hw4 and no Makefile, nor an hw4.cu: only not-hw4.cu.txt",
         "old": "fakecc hw4.cu failed: nvcc fatal   : Unsupported gpu architecture 'sm_61'",
         "make": "make hw4 failed: nvcc fatal : Unsupported gpu architecture 'sm_61'",
     }

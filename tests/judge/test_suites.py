@@ -55,9 +55,7 @@ def test_a_partition_of_amds_judges_the_same_cases(hw4, own, tmp_path):
 
 
 def test_a_suite_that_is_not_there_is_one_sentence(hw4, tmp_path):
-    fails(
-        hw4("judge", "--suite", "vega"), 2, "there is no suite vega: give a file such as testcases/suite.toml, or amd"
-    )
+    fails(hw4("judge", "--suite", "vega"), 2, "there is no suite vega: give a folder of inputs, a file")
     (tmp_path / "bad.toml").write_text("[cases]\n")
     fails(hw4("gen", "t01", "--suite", tmp_path / "bad.toml"), 2, "bad.toml has no cases")
 
