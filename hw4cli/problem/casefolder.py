@@ -5,13 +5,13 @@ from pathlib import Path
 
 from hw4cli.errors import Hw4Error, InputError, os_error
 from hw4cli.problem.casefile import InputFile
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 
 ANSWERS = (".out", ".ans")
 INPUTS = (".in", ".bin", ".dat")  # endings that an answer's name need not repeat: 1.in has its answer in 1.out
 
 
-def shapes_in(folder: Path) -> dict[str, Shape]:
+def shapes_in(folder: Path) -> dict[str, Workload]:
     """The inputs of a folder, in the order of their names and numbers. InputError if there is none, or if a file with
     an answer is no input."""
     found = {}
