@@ -13,19 +13,19 @@ from hw4cli.system.importing import Importing
 from hw4cli.text.words import columns, printable
 
 
-@click.command(cls=Sections, rare=["limits", "tolerance", "penalty", "rank_by", "hidden"])
+@click.command(cls=Sections, rare=["limits", "tolerance", "penalty", "rank_by", "due", "hidden"])
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option(
     "--points",
     type=FILE,
     metavar="CSV",
-    help="Add the points of this table to the total: id,performance,report, or a gradebook that you have filled.",
+    help="Add the points of this table, id,performance,report, or of a filled gradebook.",
 )
 @click.option(
     "--metadata",
     type=FILE,
     metavar="JSON",
-    help="Gradescope's submission_metadata.json: when it was due and handed in.",
+    help="Gradescope's submission_metadata.json: due and handed in when.",
 )
 @click.option("--hidden", is_flag=True, help="Show the tests on Gradescope after the grades are published only.")
 @rules_options
@@ -43,16 +43,13 @@ def grades(
     """Show the grades of everyone who was judged.
 
     \b
-    hw4 grades results -o gradebook.csv             a row a student, to import
-    hw4 grades results --points gradebook.csv       with the columns that you filled
-    hw4 grades results --late-policy '10%/day, grace 15 min'
-    hw4 grades results/ann -o results.json          of one: Gradescope's document
+    hw4 grades results -o gradebook.csv        a row a student, to import
+    hw4 grades results --points gradebook.csv  with the columns that you filled
+    hw4 grades results/ann -o results.json     of one: Gradescope's document
 
-    DIR is what `hw4 judge -o DIR` wrote. The judge gives 60 points; performance and report, 20 each, are yours to give.
-    A failed build has 0, and who was not judged has no score. --json prints what -o FILE.json writes. docs/grading.md
-    has more.
+    The judge gives 60 points; performance and report, 20 each, are yours to give. docs/grading.md has more.
 
-    Exit status 3 if a journal is damaged, or if the judge failed on the one whose results.json is wanted.
+    Exit status 3 if a journal is damaged, or if the judge failed on the one whose document is wanted.
     """
     with Importing():
         from hw4cli.cli.terminal.ranking import report_lost

@@ -140,7 +140,7 @@ def the_class():
         {"only-d8/hw4.cu": RIGHT.replace("int B = ", "if (size[2] != 8) return 5;\n    int B = ")},
         "54",
         "2 NA: exit code 5",
-        verdicts="AC NA NA",
+        verdicts="NA AC NA",  # of last, small.in and 中-2
     )
     broken = {"verdicts": "", "score": "0"}
     found["typo"] = Student({"typo/hw4.cu": "int main( { }\n"}, reasons="broken build: nvcc hw4.cu failed", **broken)
