@@ -13,7 +13,8 @@ from hw4cli.errors import InputError
 from hw4cli.judge.scoring.gradebook import Grade
 from hw4cli.judge.scoring.reasons import groups, score_words
 from hw4cli.judge.scoring.record import Rules, Standing
-from hw4cli.problem.verdict import POINTS, Verdict
+from hw4cli.problem.rules import POINTS
+from hw4cli.problem.verdict import Verdict
 from hw4cli.system.reading import read_json
 from hw4cli.text.dates import duration, parse_timestamp
 
