@@ -22,9 +22,15 @@ NOT_SUPPORTED = {
 }
 
 
+# What other libraries call an argument of ours.
+MEANT = {"is_causal": "causal", "softmax_scale": "scale", "sm_scale": "scale"}
+
+
 def refuse(function: str, arguments: Iterable[str]) -> None:
     """Raise TypeError for the first of the arguments, which the function does not have."""
     for name in arguments:
+        if name in MEANT:
+            raise TypeError(f"{function}() has no argument {name!r}: here it is {MEANT[name]}=")
         for what, names in NOT_SUPPORTED.items():
             if name in names:
                 raise TypeError(f"{function}() has no argument {name!r}: {what} is not supported")

@@ -19,8 +19,10 @@ FIRST = """\
 COMMANDS = """
   hw4 check {path}
       compiles it for every architecture, without a GPU
+  hw4 check {path} --run
+      executes it on the CPU, and looks for races and other mistakes
   hw4 testcases/t01 my.out --kernel {path}
-      computes with it
+      computes with it; without a GPU, a small file by --device emulate
   hw4 bench {base} {path} t28
       checks and times it
 """

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hw4cli.errors import Hw4Error
+from hw4cli.errors import Hw4Error, os_error
 from hw4cli.judge.casewatch import CaseWatch
 from hw4cli.judge.diagnosis.explain import explain
 from hw4cli.judge.diagnosis.size import explain_size
@@ -75,7 +75,10 @@ def judge_case(
         attempt = _attempt(attempt, case, command, folder, settings, say)
     except ProgramError as error:
         attempt = replace(attempt, problem=str(error))
-    except (Hw4Error, OSError, ValueError) as error:
+    except OSError as error:
+        what = f"read {error.filename}" if error.filename else f"judge {case.name}"
+        attempt = replace(attempt, fault=f"{os_error(error, what)}: judge again, by --resume if there is a journal")
+    except (Hw4Error, ValueError) as error:
         attempt = replace(attempt, fault=str(error))
     return _with_changed_files(attempt, watch) if watch.check() else attempt
 

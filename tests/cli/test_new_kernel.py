@@ -47,6 +47,7 @@ def test_it_says_what_to_do_next_and_where_the_entry_goes(hw4_here, tmp_path):
     (tmp_path / "some where").mkdir()
     printed = hw4_here("new-kernel", tmp_path / "some where/mine", "--from", "split").stdout
     assert f"hw4 check '{tmp_path}/some where/mine.cu'" in printed
+    assert f"hw4 check '{tmp_path}/some where/mine.cu' --run" in printed and "--device emulate" in printed
     assert "move it to kernels/mine.cu and put this entry into hw4cli/plans/tensor.py, behind SPLIT:" in printed
     assert 'MINE = SPLIT.like(\n    "mine",' in printed
 

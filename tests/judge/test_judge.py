@@ -63,6 +63,14 @@ def judged(tiny, program, body, monkeypatch, kill_after=0.5):
     return judge_case(case, [str(program(body, case.answer_path(folder)))], folder)
 
 
+def test_a_failure_of_the_judge_has_words_and_an_advice(tiny, program, tmp_path):
+    case, folder = tiny
+    shutil.copy(case.input_path(folder), tmp_path)  # without its answer
+    result = judge_case(case, [str(program(RIGHT))], tmp_path)
+    assert result.verdict is Verdict.JE and "Errno" not in result.reason
+    assert f"cannot read {case.answer_path(tmp_path)}: No such file" in result.reason and "judge again" in result.reason
+
+
 def test_the_judge_does_not_kill_its_own_earlier_children(tiny, program, monkeypatch):
     bystander = psutil.Popen(["sleep", "30"])
     try:
