@@ -167,9 +167,9 @@ def make_in_subprocess(case: Case, folder: Path) -> None:
     gen_in_subprocess(arguments)
 
 
-def gen_in_subprocess(arguments: Sequence[str]) -> None:
-    """Run `hw4 gen --force` with these arguments. MachineError, with its message, if it fails."""
-    command = [*python_command("entry", "-P"), "gen", "--force", *arguments]
+def gen_in_subprocess(arguments: Sequence[str], force: bool = True) -> None:
+    """Run `hw4 gen` with these arguments, and --force. MachineError, with its message, if it fails."""
+    command = [*python_command("entry", "-P"), "gen", *(["--force"] if force else []), *arguments]
     try:
         result = subprocess.run(command, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace")
     except OSError as error:
