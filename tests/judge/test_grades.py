@@ -3,6 +3,7 @@
 import csv
 import io
 import json
+import shutil
 
 import pytest
 from helpers import fails
@@ -182,4 +183,20 @@ def test_a_score_that_changes_after_it_was_known_is_in_the_log(hw4_in_process, r
     assert "eve" not in known and "=cmd" not in known and "'=cmd" not in known
     assert {row["why"] for row in rows} == {"limit of t01 none → 0.4, limit of t02 none → 0.4"}
     assert all(row["date"] and row["by"] for row in rows)
+
+
+def test_a_score_of_a_part_of_the_cases_is_no_grade_and_one_that_was_known_is_remembered(hw4_in_process, tmp_path):
+    """As when a judging is interrupted, and one that begins again is."""
+    folder = tmp_path / "results"
+
+    def now(passed, cases):
+        shutil.rmtree(folder / "ann", ignore_errors=True)
+        judged(folder, "ann", passed, cases=cases)
+        hw4_in_process("judge", "--rescore", folder)
+        log = folder / "regrades.csv"
+        return [row["score_after"] for row in csv.DictReader(io.StringIO(log.read_text()))] if log.exists() else []
+
+    assert now(5, CASES[:10]) == [] and now(30, CASES) == []
+    assert now(5, CASES[:10]) == [] and now(29, CASES) == ["57"], "60 was known before the second interruption"
+    assert now(29, CASES) == ["57"]
     assert Rules().late_policy == ""

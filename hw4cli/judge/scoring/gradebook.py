@@ -16,7 +16,7 @@ from hw4cli.errors import InputError
 from hw4cli.judge.scoring.late import LatePolicy
 from hw4cli.judge.scoring.reasons import is_upper_bound, reasons_line, score_text
 from hw4cli.judge.scoring.record import Rules, Standing, score
-from hw4cli.judge.scoring.results import csv_cell, missing_cases
+from hw4cli.judge.scoring.results import csv_cell, is_complete
 from hw4cli.judge.scoring.standings import in_public
 from hw4cli.problem.verdict import Verdict
 from hw4cli.system.reading import read_regular
@@ -60,11 +60,6 @@ class Grade:
     def reasons(self) -> str:
         """Why cases are not accepted, in a line that quotes no program."""
         return reasons_line(in_public(self.standing))
-
-
-def is_complete(standing: Standing) -> bool:
-    """Whether nothing is left to judge: all cases have a result, or a note says why none can have one."""
-    return standing.score is None or bool(standing.note) or not missing_cases(standing)
 
 
 def _most(standing: Standing) -> int:

@@ -2,6 +2,7 @@
 
 import csv
 import io
+import json
 import os
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
@@ -11,41 +12,54 @@ from typing import Any
 from hw4cli.errors import os_error
 from hw4cli.judge.scoring import storedrules
 from hw4cli.judge.scoring.record import Rules, Standing
-from hw4cli.judge.scoring.results import csv_cell
+from hw4cli.judge.scoring.results import csv_cell, is_complete
 from hw4cli.system.account import login
+from hw4cli.system.files import write_text
 from hw4cli.system.reading import read_json
 
 NAME = "regrades.csv"
+KNOWN = ".scores.json"  # beside it: the last score of each user that was known, and the rules by which
 COLUMNS = ("date", "by", "user", "score_before", "score_after", "passed_before", "passed_after", "why")
 
 
 def note(folder: Path, standings: Sequence[Standing], rules: Rules) -> None:
-    """Append to a folder's log a line for each user whose score, or number of cases passed, is not that of the results
-    that lie there. Called before those are written again. MachineError if the log cannot be written."""
+    """Append to a folder's log a line for each user whose score, or number of cases passed, is not what it was when it
+    was last known: when all was judged, and the judge did not fail. MachineError if the log cannot be written."""
+    old = _known(folder)
+    new = {one.user: [one.score, one.passed] for one in standings if one.score is not None and is_complete(one)}
+    changed = [user for user, now in new.items() if old["scores"].get(user, now) != now]
+    why = _changes(old["rules"], storedrules.fields(rules)) or "judged again"
+    if changed:
+        out, path = io.StringIO(), folder / NAME
+        writer = csv.writer(out, lineterminator="\n")
+        if not path.exists():
+            writer.writerow(COLUMNS)
+        date = datetime.now(UTC).isoformat(timespec="seconds")
+        for user in changed:
+            (score_before, passed_before), (score, passed) = old["scores"][user], new[user]
+            row = (date, login(), user, score_before, score, passed_before, passed, why)
+            writer.writerow([csv_cell(value) for value in row])
+        _append(path, out.getvalue())
+    known = {"rules": storedrules.fields(rules), "scores": {**old["scores"], **new}}
+    if known != old:
+        write_text(folder / KNOWN, json.dumps(known) + "\n", mode=0o600)
+
+
+def _known(folder: Path) -> dict[str, Any]:
+    """The last scores that were known; none where nothing was graded before, or the file is damaged."""
     try:
-        document = read_json(folder / "results.json")
-        before = {one["user"]: one for one in document["standings"] if one["score"] is not None}
-        why = _changes(document["rules"], storedrules.fields(rules)) or "judged again"
+        document = read_json(folder / KNOWN)
+        scores = {user: [int(score), int(passed)] for user, (score, passed) in document["scores"].items()}
+        return {"rules": dict(document["rules"]), "scores": scores}
     except (OSError, ValueError, LookupError, TypeError, AttributeError):
-        return  # nothing was graded before
-    changed = [
-        [before[one.user]["score"], "" if one.score is None else one.score, before[one.user]["passed"], one.passed, one]
-        for one in standings
-        if one.user in before and (before[one.user]["score"], before[one.user]["passed"]) != (one.score, one.passed)
-    ]
-    if not changed:
-        return
-    out, path = io.StringIO(), folder / NAME
-    writer = csv.writer(out, lineterminator="\n")
-    if not path.exists():
-        writer.writerow(COLUMNS)
-    date = datetime.now(UTC).isoformat(timespec="seconds")
-    for *numbers, one in changed:
-        writer.writerow([csv_cell(value) for value in (date, login(), one.user, *numbers, why)])
+        return {"rules": {}, "scores": {}}
+
+
+def _append(path: Path, text: str) -> None:
     try:
         descriptor = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW, 0o666)
         with os.fdopen(descriptor, "ab") as file:
-            file.write(out.getvalue().encode(errors="replace"))
+            file.write(text.encode(errors="replace"))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:

@@ -77,6 +77,11 @@ def missing_cases(standing: Standing) -> list[str]:
     return [case for case in standing.cases if case not in standing.results]
 
 
+def is_complete(standing: Standing) -> bool:
+    """Whether nothing is left to judge: all cases have a result, or a note says why none can have one."""
+    return standing.score is None or bool(standing.note) or not missing_cases(standing)
+
+
 def missing_reason(standing: Standing) -> str:
     """Why a user's missing cases have no result; "" if that is unknown."""
     return standing.note or (damage(standing.damaged) if standing.lost else "")
