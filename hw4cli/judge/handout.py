@@ -88,6 +88,8 @@ class Handout:
         if standing.handed_in:
             late = f", {duration(standing.late)} late" if standing.late else ""
             sentences.append(f"Handed in {local(standing.handed_in):%Y-%m-%d %H:%M %Z}{late}.")
+        if notes := (standing.session.get("settings") or {}).get("notes"):
+            sentences.append(f"Your submission: {'; '.join(notes)}.")
         gpu = standing.session.get("gpu") or {}
         where = f" on {gpu['name']}" if gpu.get("name") else ""
         sentences.append(f"Judged {str(standing.session.get('started', ''))[:16].replace('T', ' ')} UTC{where}.")

@@ -234,5 +234,6 @@ def newest_of_each(files: Sequence[Path]) -> dict[str, Path]:
     """Files in a class's folder by the names that their author gave them: of two of a name the newest counts."""
     found: dict[str, Path] = {}
     for path in sorted(files, key=lambda path: path.lstat().st_mtime_ns):
-        found[owner(path.name)[1] or path.name] = path
+        name = owner(path.name)[1]
+        found[path.name if name in ("", ".", "..") else name] = path
     return found

@@ -113,6 +113,8 @@ def test_archives_are_unpacked_and_judged_and_what_cannot_be_is_its_authors_or_n
     assert notes(workdir, "ben") == ["unpacked hw4.zip", "its files lie in ben/"]
     assert notes(workdir, "cid") == ["unpacked hw4.tar.gz", "no report.pdf", "its files lie in hw4/", ENDS]
     assert notes(workdir, "gus") == ["unpacked my hw4.zip", "no report.pdf", "its files lie in a/b/"]
+    handout = (workdir / "out" / "ben" / "handout.md").read_text()
+    assert "Your submission: unpacked hw4.zip; its files lie in ben/." in handout
     page = workdir / "board.html"
     shown = run_hw4("scoreboard", workdir / "out", "-o", page, "--anonymous")
     assert shown.returncode == 0 and "a file that is not unpacked" in page.read_text()
