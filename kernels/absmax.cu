@@ -18,7 +18,7 @@ absmax(const float4* elements, unsigned* largest, int N, int d, int first_part)
     const int lanes = d <= 32 ? 8 : d <= 64 ? 16 : 32;  // to a row, each with four columns
     const int column = threadIdx.x & (lanes - 1), step = blockDim.x / lanes;
 
-    // What was noted a while ago spares most warps the atomics: hundreds of thousands would queue for one address.
+    // A comparison with what is recorded already saves most warps the atomics: hundreds of thousands would queue for one address.
     const volatile unsigned* noted = largest + 2 * part;
     const unsigned top_before = noted[0], squares_before = part < 2 ? noted[1] : 0;
     unsigned top = 0, squares = 0;
@@ -48,7 +48,7 @@ absmax(const float4* elements, unsigned* largest, int N, int d, int first_part)
             }
             sum[n] -= 0x1p16f;
         }
-        if (part == 2) continue;  // of V no norm is wanted
+        if (part == 2) continue;  // the norms of V are not needed
         for (int bit = 1; bit < lanes; bit *= 2) {
 #pragma unroll
             for (int n = 0; n < TOGETHER; n++)

@@ -3,7 +3,7 @@
 // Idea:     With P = exp(S - LSE) from the LSE of the forward pass, dP = dO Vᵀ and delta_i = sum of dO_i O_i over the columns,
 //           dS = P (dP - delta): dQ = scale dS K, dK = scale dSᵀ Q, dV = Pᵀ dO. Each row of dQ is a sum over keys, each row
 //           of dK and dV one over queries. One pass owns rows of Q and streams K and V past them, another owns keys and
-//           streams Q and dO: whoever owns a row adds all of it up, in one order. Seven products instead of five.
+//           streams Q and dO: the block that owns a row adds all of it up, in one order. Seven products instead of five.
 //           Both passes are one text: what is owned and what is streamed are exchanged.
 // Geometry: backward_delta a warp a row; backward_dq a block for every BR rows of Q, backward_dkdv one for every BR keys of K,
 //           which adds up all heads of Q that share the keys. A thread holds OWN x STREAMED scores and dP in registers.
@@ -73,23 +73,23 @@ __device__ __forceinline__ void multiply(Scores& S, const float4* own, const flo
         UNROLL for (int i = 0; i < OWN; i++) UNROLL for (int j = 0; j < STREAMED; j++) S[i][j] = dot(a[i], b[j], S[i][j]);
     }
 }
-// What other threads need of P or dS, for the sums over what is streamed.
-__device__ __forceinline__ void show(float4* shown, const Scores& X) {
+// Stores P or dS to shared memory, for the threads that sum over what is streamed.
+__device__ __forceinline__ void share(float4* shared_scores, const Scores& X) {
     const Place at = place(ACROSS / 8);
-    __syncthreads();  // nobody reads what was shown before
+    __syncthreads();  // all threads have read what was shared before
     UNROLL for (int i = 0; i < OWN; i++) UNROLL for (int j = 0; j < STREAMED; j++) {
         const int row = at.down + i * DOWN, column = at.across + j * ACROSS;
-        ((float*)shown)[chunk_at<BC / 4>(row, column / 4) * 4 + column % 4] = X[i][j];
+        ((float*)shared_scores)[chunk_at<BC / 4>(row, column / 4) * 4 + column % 4] = X[i][j];
     }
     __syncthreads();
 }
 // sum += X times the streamed rows.
-__device__ __forceinline__ void accumulate(Sums& sum, const float4* shown, const float4* streamed) {
+__device__ __forceinline__ void accumulate(Sums& sum, const float4* shared_scores, const float4* streamed) {
     const int across = threadIdx.x % SUM_ACROSS, down = threadIdx.x / SUM_ACROSS;
 #pragma unroll UNROLLED
     for (int c = 0; c < BC / 4; c++) {
         float4 a[SUM_ROWS];
-        UNROLL for (int i = 0; i < SUM_ROWS; i++) a[i] = shown[chunk_at<BC / 4>(down + i * SUM_DOWN, c)];
+        UNROLL for (int i = 0; i < SUM_ROWS; i++) a[i] = shared_scores[chunk_at<BC / 4>(down + i * SUM_DOWN, c)];
         UNROLL for (int n = 0; n < 4; n++) UNROLL for (int x = 0; x < SUM_CHUNKS; x++) {
             const float4 b = streamed[chunk_at<CHUNKS>(c * 4 + n, across + x * SUM_ACROSS)];
             UNROLL for (int i = 0; i < SUM_ROWS; i++) add(sum[i][x], element(a[i], n), b);
@@ -110,7 +110,7 @@ __device__ __forceinline__ void store(const Sums& sum, Element* to, long long st
 }
 
 // P = exp(scale s - LSE), and from it dS, in the place of s and dP. A pair that the mask forbids has no weight.
-__device__ __forceinline__ void weigh(float& s, float& dp, bool seen, float to_log2, float lse_log2, float delta) {
+__device__ __forceinline__ void softmax_gradient(float& s, float& dp, bool seen, float to_log2, float lse_log2, float delta) {
     s = seen ? exp2f(fmaf(s, to_log2, -lse_log2)) : 0;
     dp = seen ? s * (dp - delta) : 0;  // not 0 times an infinity
 }
@@ -128,10 +128,10 @@ extern "C" __global__ void LAUNCH_BOUNDS backward_delta(const BackwardParams p) 
 
 // A block's part of shared memory: two owned tiles, two streamed ones, and what is shown.
 struct Tiles {
-    float4 *own, *own2, *streamed, *streamed2, *shown;
+    float4 *own, *own2, *streamed, *streamed2, *shared_scores;
     __device__ __forceinline__ explicit Tiles(float4* memory)
         : own(memory), own2(own + BR * CHUNKS), streamed(own2 + BR * CHUNKS), streamed2(streamed + BC * CHUNKS),
-          shown(streamed2 + BC * CHUNKS) {}
+          shared_scores(streamed2 + BC * CHUNKS) {}
 };
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dq(const BackwardParams p) {
@@ -152,7 +152,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dq(const Backw
     clear(dQ);
     const int keys = CAUSAL ? min(p.Nk, row0 + BR + p.causal_offset) : p.Nk;  // that some row sees, and perhaps none
     for (int key0 = 0; key0 < keys; key0 += BC) {
-        __syncthreads();  // nobody reads the tiles before
+        __syncthreads();  // all threads have read the tiles before
         load_tile<BC>(tile.streamed, rows_of(p.k, batch, kv_head, key0), p.k.row, p.Nk - key0);
         load_tile<BC>(tile.streamed2, rows_of(p.v, batch, kv_head, key0), p.v.row, p.Nk - key0);
         __syncthreads();
@@ -160,10 +160,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dq(const Backw
         multiply(S, tile.own, tile.streamed);
         multiply(dP, tile.own2, tile.streamed2);
         UNROLL for (int i = 0; i < OWN; i++) UNROLL for (int j = 0; j < STREAMED; j++)
-            weigh(S[i][j], dP[i][j], sees(p, row0 + at.down + i * DOWN, key0 + at.across + j * ACROSS), p.scale * LOG2E, lse[i],
+            softmax_gradient(S[i][j], dP[i][j], sees(p, row0 + at.down + i * DOWN, key0 + at.across + j * ACROSS), p.scale * LOG2E, lse[i],
                   delta[i]);
-        show(tile.shown, dP);
-        accumulate(dQ, tile.shown, tile.streamed);
+        share(tile.shared_scores, dP);
+        accumulate(dQ, tile.shared_scores, tile.streamed);
     }
     store(dQ, rows_of(p.dq, batch, in_batch, row0), p.dq.row, p.Nq - row0, p.scale);
 }
@@ -181,7 +181,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dkdv(const Bac
     const int first = CAUSAL ? max(0, key0 - p.causal_offset) / BC * BC : 0;  // the first rows that see one of these keys
     for (int head = kv_head * group; head < (kv_head + 1) * group; head++) {
         for (int row0 = first; row0 < p.Nq; row0 += BC) {
-            __syncthreads();  // nobody reads the tiles before
+            __syncthreads();  // all threads have read the tiles before
             load_tile<BC>(tile.streamed, rows_of(p.q, batch, head, row0), p.q.row, p.Nq - row0);
             load_tile<BC>(tile.streamed2, rows_of(p.dO, batch, head, row0), p.dO.row, p.Nq - row0);
             __syncthreads();
@@ -193,12 +193,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dkdv(const Bac
                 const long long row = ((long long)batch * p.heads + head) * p.Nq + min(query, p.Nq - 1);
                 const float lse = p.lse[row] * LOG2E, delta = p.delta[row];
                 UNROLL for (int i = 0; i < OWN; i++)
-                    weigh(S[i][j], dP[i][j], sees(p, query, key0 + at.down + i * DOWN), p.scale * LOG2E, lse, delta);
+                    softmax_gradient(S[i][j], dP[i][j], sees(p, query, key0 + at.down + i * DOWN), p.scale * LOG2E, lse, delta);
             }
-            show(tile.shown, S);
-            accumulate(dV, tile.shown, tile.streamed2);
-            show(tile.shown, dP);
-            accumulate(dK, tile.shown, tile.streamed);
+            share(tile.shared_scores, S);
+            accumulate(dV, tile.shared_scores, tile.streamed2);
+            share(tile.shared_scores, dP);
+            accumulate(dK, tile.shared_scores, tile.streamed);
         }
     }
     store(dK, rows_of(p.dk, batch, kv_head, key0), p.dk.row, p.Nk - key0, p.scale);

@@ -2,22 +2,23 @@
 //
 // Idea:     Two groups of four warps own 64 keys each, and stream Q and dO, as in backward_wgmma's backward_dkdv. dS passes
 //           through shared memory, too, and is multiplied by K: what the block's keys add to dQ. The copy engine adds it to
-//           sums in device memory, tile by tile, in the order of the keys: a count for each tile says whose turn it is. Blocks
-//           take tasks in that order, and all go through the queries in one order: whoever comes before is ahead, and hardly
-//           ever waited for. dQ is multiplied a tile later: both groups' dS is there, and one weighs while the other multiplies.
+//           sums in device memory, tile by tile, in the order of the keys: each tile has a semaphore, a count of the additions so
+//           far. Blocks claim tasks in that order, and all go through the queries in one order: the block before is ahead, so that
+//           hardly any block waits. dQ is multiplied a tile later: both groups' dS is there, and one takes exponentials while the
+//           other multiplies.
 // Geometry: As many blocks as there are multiprocessors; each takes the next task, 128 keys of a head, that no other has taken:
-//           who waits for a count waits for a block that runs. Causal: the longest tasks come first.
+//           a block waits only for blocks that have started. Causal: the longest tasks come first.
 // Shared:   Owned rows, 512 p bytes; two tiles of Q and dO, p = d rounded up to 64 or 128; dS, twice; two tiles of dQ; barriers.
 // Limits:   Compute capability 9.0 and no other. d a multiple of 8 up to 128; rows of 16-byte chunks. dQ in float32 in memory.
-// Source:   FlashAttention-3's deterministic backward pass: counts, and an order in which nobody waits.
+// Source:   FlashAttention-3's deterministic backward pass: semaphores, and an order in which hardly any block waits.
 // Before:   backward_wgmma, which computes scores and dP twice instead.
 
 #include "backward_once.cuh"
 
-extern "C" __global__ void LAUNCH_BOUNDS backward_stats(const __grid_constant__ BackwardParams p) { prepare<true>(p); }
-extern "C" __global__ void __launch_bounds__(Streams::BLOCK, 1) backward_once(const __grid_constant__ BackwardParams p) {
+extern "C" __global__ void LAUNCH_BOUNDS backward_stats(const __grid_constant__ TiledParams p) { prepare<true>(p); }
+extern "C" __global__ void __launch_bounds__(Streams::BLOCK, 1) backward_once(const __grid_constant__ TiledParams p) {
     one_pass<true>(p);
 }
-extern "C" __global__ void __launch_bounds__(256) backward_round(const __grid_constant__ BackwardParams p) {
+extern "C" __global__ void __launch_bounds__(256) backward_round(const __grid_constant__ TiledParams p) {
     round_sums<true>(p);
 }

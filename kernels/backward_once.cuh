@@ -2,7 +2,79 @@
 // One pass over keys for dQ, dK and dV (backward_once, backward_atomic). IN_ORDER: what each tile of keys adds to dQ is added in
 // the order of the keys; else as it comes.
 
-#include "backward_sums.cuh"
+#include "backward_wgmma.cuh"
+
+// ---- The sums in global memory, before and after. Tiles of keys add to dQ in chains, each with its own sums; parts of the queries
+// ---- have their own sums of dK and dV.
+
+constexpr int BC = ONCE_TILE, BR = 128;  // queries that are streamed, keys that are owned
+static_assert(BC * COLUMNS == 64 * 128, "each group computes 64 x 64 numbers of a tile of dQ");
+constexpr unsigned DQ_BYTES = BC * COLUMNS * 4;
+
+typedef float Part[8][4];  // of a tile of dQ: 64 x 64 numbers, a group's
+
+__device__ __forceinline__ int tiles_of(const TiledParams& p) { return ceil_div(p.Nq, BC); }
+__device__ __forceinline__ int sums_of(const TiledParams& p) { return p.batches * p.heads * tiles_of(p); }  // of a chain
+// Where 16 bytes of a thread's part of dQ lie, in a tile of it.
+__device__ __forceinline__ unsigned place(int group, int n) { return ((group * 8 + n) * 128 + threadIdx.x % 128) * 16; }
+// Where a part's sums lie, of dK (0) or of dV (1): what the `thread`-th of two groups has of the n-th 8 columns.
+__device__ __forceinline__ float4* part_sums(const TiledParams& p, int part, int key_tile, int which, int n, int thread) {
+    const long long tile = ((long long)part * ceil_div(p.Nk, BR) + key_tile) * 2 + which;
+    return (float4*)(p.parts + tile * (BR * COLUMNS)) + n * 256 + thread;
+}
+
+// What runs before: stats, and nothing is counted. Sums that are added as they come begin at 0.
+template <bool IN_ORDER> __device__ __forceinline__ void prepare(const TiledParams& p) {
+    const int n = blockIdx.x * THREADS + threadIdx.x;
+    for (int i = n; i <= p.chains * sums_of(p); i += gridDim.x * THREADS) p.counts[i] = 0;
+    const long long numbers = (long long)p.chains * p.batches * p.heads * p.stats_rows * COLUMNS;
+    if (!IN_ORDER)
+        for (long long i = n * 4LL; i < numbers; i += gridDim.x * THREADS * 4LL) *(float4*)(p.dq_sums + i) = float4{0, 0, 0, 0};
+    compute_stats(p);
+}
+
+// What runs after. First blocks: chains' sums become dQ. In order, a tile that no keys have been added to has not been written.
+template <bool IN_ORDER> __device__ __forceinline__ void round_dq(const TiledParams& p) {
+    const int tiles = tiles_of(p), head = blockIdx.x / tiles, tile = blockIdx.x % tiles, group = threadIdx.x / 128;
+    Part dQ;
+    UNROLL for (int n = 0; n < 8; n++) UNROLL for (int e = 0; e < 4; e++) dQ[n][e] = 0;
+    for (int chain = 0; chain < p.chains; chain++) {
+        const long long at = (long long)chain * sums_of(p) + blockIdx.x;
+        if (IN_ORDER && !p.counts[at]) continue;
+        const char* from = (const char*)p.dq_sums + at * DQ_BYTES;
+        UNROLL for (int n = 0; n < 8; n++) {
+            const float4 x = *(const float4*)(from + place(group, n));
+            dQ[n][0] += x.x, dQ[n][1] += x.y, dQ[n][2] += x.z, dQ[n][3] += x.w;
+        }
+    }
+    const int row = tile * BC + (BC == 128 ? group * 64 : 0) + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    store(dQ, p.dq, head / p.heads, head % p.heads, row, p.Nq, p.scale, BC == 128 ? 0 : group * 64);
+}
+// Blocks behind these: 32 columns of a tile of dK or dV that parts have summed up. Parts are added in their order.
+__device__ __forceinline__ void add_parts(const TiledParams& p, int block) {
+    constexpr int PIECES = COLUMNS / 32;
+    const int tiles = ceil_div(p.Nk, BR), parts = p.split_heads * p.split_rows;
+    const int piece = block % PIECES, which = block / PIECES % 2, tile = block / PIECES / 2 % tiles;
+    const int split = block / PIECES / 2 / tiles, head = p.split_from + split;
+    const int first = CAUSAL ? min(max(0, tile * BR - p.causal_offset) / BC, tiles_of(p) - 1) : 0;
+    float sum[4][4];
+    UNROLL for (int n = 0; n < 4; n++) UNROLL for (int e = 0; e < 4; e++) sum[n][e] = 0;
+    for (int part = 0; part < parts; part++) {
+        if ((part % p.split_rows + 1) * tiles_of(p) / p.split_rows <= first) continue;  // of no rows that see these keys
+        UNROLL for (int n = 0; n < 4; n++) {
+            const float4 x = *part_sums(p, split * parts + part, tile, which, piece * 4 + n, threadIdx.x);
+            sum[n][0] += x.x, sum[n][1] += x.y, sum[n][2] += x.z, sum[n][3] += x.w;
+        }
+    }
+    const int row = tile * BR + threadIdx.x / 128 * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    store(sum, which ? p.dv : p.dk, head / p.kv_heads, head % p.kv_heads, row, p.Nk, which ? 1 : p.scale, piece * 32);
+}
+template <bool IN_ORDER> __device__ __forceinline__ void round_sums(const TiledParams& p) {
+    if (blockIdx.x < sums_of(p)) round_dq<IN_ORDER>(p);
+    else add_parts(p, blockIdx.x - sums_of(p));
+}
+
+// ---- The pass
 
 extern __shared__ __align__(1024) float4 shared[];
 
@@ -16,30 +88,30 @@ constexpr unsigned DS_AT = ceil_div(NUMBERS_AT + 16, 1024) * 1024, DQ_AT = DS_AT
 struct Memory : Streams {
     __device__ __forceinline__ unsigned ds(unsigned n) const { return base + DS_AT + n % 2 * DS_BYTES; }
     __device__ __forceinline__ unsigned dq(unsigned n) const { return base + DQ_AT + n % SUMS * DQ_BYTES; }
-    __device__ __forceinline__ unsigned taken() const { return base + Streams::BARRIERS_AT; }  // a task, and its rows are there
-    __device__ __forceinline__ unsigned done() const { return taken() + 8; }
+    __device__ __forceinline__ unsigned task_full() const { return base + Streams::BARRIERS_AT; }  // a task, and its rows are there
+    __device__ __forceinline__ unsigned task_empty() const { return task_full() + 8; }
     __device__ __forceinline__ unsigned dq_full(unsigned n) const { return base + MORE_BARRIERS_AT + n % SUMS * 16; }
     __device__ __forceinline__ unsigned dq_empty(unsigned n) const { return dq_full(n) + 8; }
     __device__ __forceinline__ unsigned ds_full(unsigned n) const { return base + DS_BARRIERS_AT + n % 2 * 16; }
     __device__ __forceinline__ unsigned ds_empty(unsigned n) const { return ds_full(n) + 8; }
     __device__ __forceinline__ unsigned number(unsigned n) const { return base + NUMBERS_AT + n % 2 * 8; }  // the n-th task's
     __device__ __forceinline__ void make_barriers() const {
-        barrier_init<1>(taken()), barrier_init<8 * 32 + SUMS>(done());
-        for (int n = 0; n < SUMS; n++) barrier_init<8>(dq_full(n)), barrier_init<1>(dq_empty(n));
-        for (int n = 0; n < 2; n++) barrier_init<8>(ds_full(n)), barrier_init<8>(ds_empty(n));
-        for (int n = 0; n < STAGES; n++) barrier_init<1>(full(n)), barrier_init<8>(empty(n));
-        barriers_made();
+        mbarrier_init<1>(task_full()), mbarrier_init<8 * 32 + SUMS>(task_empty());
+        for (int n = 0; n < SUMS; n++) mbarrier_init<8>(dq_full(n)), mbarrier_init<1>(dq_empty(n));
+        for (int n = 0; n < 2; n++) mbarrier_init<8>(ds_full(n)), mbarrier_init<8>(ds_empty(n));
+        for (int n = 0; n < STAGES; n++) mbarrier_init<1>(full(n)), mbarrier_init<8>(empty(n));
+        fence_mbarrier_init();
     }
 };
 
-__device__ __forceinline__ int tasks_of(const BackwardParams& p) {
+__device__ __forceinline__ int tasks_of(const TiledParams& p) {
     const int heads = p.batches * p.kv_heads, split = heads - p.split_from;
     return (p.split_from + split * p.split_heads * p.split_rows) * ceil_div(p.Nk, BR);
 }
-// Calls work(task) for each task that this block's copying thread takes.
-template <class Work> __device__ __forceinline__ void each_taken(const BackwardParams& p, const Memory& memory, Work work) {
+// Calls work(task) for each task that this block's producer thread claims.
+template <class Work> __device__ __forceinline__ void each_claimed(const TiledParams& p, const Memory& memory, Work work) {
     for (unsigned n = 0;; n++) {
-        barrier_wait(memory.taken(), n % 2);
+        mbarrier_wait(memory.task_full(), n % 2);
         const int task = __float_as_int(load_shared2(memory.number(n)).x);
         if (task >= tasks_of(p)) return;
         work(task_of<Streams>(p, task));
@@ -55,51 +127,51 @@ template <class Work> __device__ __forceinline__ void each_tile(const Task& t, W
     }
 }
 
-__device__ __forceinline__ bool is_empty(const BackwardParams& p, int task) {  // a part of the rows that sees none of the keys
+__device__ __forceinline__ bool is_empty(const TiledParams& p, int task) {  // a part of the rows that sees none of the keys
     const Task t = task_of<Streams>(p, task);
     return t.first >= t.end;
 }
 
-// What the copying thread does. The numbers of tasks pass to the others through shared memory.
-__device__ __forceinline__ void take_tasks(const BackwardParams& p, const Memory& memory) {
+// The loop of the producer thread. It claims tasks, and passes their numbers to the other threads through shared memory.
+__device__ __forceinline__ void produce_tiles(const TiledParams& p, const Memory& memory) {
     int* next = p.counts + p.chains * sums_of(p);
-    unsigned asked = 0;
+    unsigned issued = 0;
     for (unsigned n = 0;; n++) {
         int task = atomicAdd(next, 1);
         while (task < tasks_of(p) && is_empty(p, task)) task = atomicAdd(next, 1);
-        barrier_wait(memory.done(), n % 2 ^ 1);
+        mbarrier_wait(memory.task_empty(), n % 2 ^ 1);
         store_shared(memory.number(n), __int_as_float(task), 0);
-        if (task >= tasks_of(p)) return barrier_arrive(memory.taken());
+        if (task >= tasks_of(p)) return mbarrier_arrive(memory.task_full());
         const Task t = task_of<Streams>(p, task);
-        barrier_expect<4 * Streams::OWN_BYTES>(memory.taken());
-        for (int g = 0; g < 2; g++) copy_own(p.dkdv_maps, memory, t, g, memory.taken());
-        each_tile(t, [&](int head, int j) { copy_tile(p, p.dkdv_maps, memory, t, head, j, asked++); });
+        mbarrier_expect<4 * Streams::OWN_BYTES>(memory.task_full());
+        for (int g = 0; g < 2; g++) copy_own(p.dkdv_maps, memory, t, g, memory.task_full());
+        each_tile(t, [&](int head, int j) { copy_tile(p, p.dkdv_maps, memory, t, head, j, issued++); });
     }
 }
 
-// What a thread does for each buffer of dQ: it adds tiles to the sums in device memory; in order, when it is their turn. The
+// The loop of the thread for a buffer of dQ: it adds tiles to the sums in device memory; in order, after the tiles before. The
 // sums are there for the next block once the copy is done, which takes longer than a tile's products: hence two such threads.
 template <bool IN_ORDER>
-__device__ __forceinline__ void add_tiles(const BackwardParams& p, const Memory& memory, unsigned mine) {
+__device__ __forceinline__ void add_tiles(const TiledParams& p, const Memory& memory, unsigned mine) {
     unsigned added = 0;
-    each_taken(p, memory, [&](const Task& t) {
-        barrier_arrive(memory.done());  // with the task's number
+    each_claimed(p, memory, [&](const Task& t) {
+        mbarrier_arrive(memory.task_empty());  // with the task's number
         each_tile(t, [&](int head, int j) {
             const unsigned n = added++;
             if (n % SUMS != mine) return;
             const int keys = t.row0 / BR, turn = keys / p.chains;
             const long long tile = (long long)(keys % p.chains) * sums_of(p) + (t.batch * p.heads + head) * tiles_of(p) + j;
-            if (IN_ORDER) wait_for_count(p.counts + tile, turn);
-            barrier_wait(memory.dq_full(n), n / SUMS % 2);
+            if (IN_ORDER) semaphore_wait(p.counts + tile, turn);
+            mbarrier_wait(memory.dq_full(n), n / SUMS % 2);
             float* to = p.dq_sums + tile * (DQ_BYTES / 4);
             if (IN_ORDER && turn == 0) store_bulk<DQ_BYTES>(to, memory.dq(n));
             else add_bulk<DQ_BYTES>(to, memory.dq(n));
-            end_stores();
-            stores_have_read();
-            barrier_arrive(memory.dq_empty(n));
+            bulk_commit();
+            bulk_wait_read();
+            mbarrier_arrive(memory.dq_empty(n));
             if (!IN_ORDER) return;
-            stores_are_done();
-            set_count(p.counts + tile, turn + 1);
+            bulk_wait();
+            semaphore_release(p.counts + tile, turn + 1);
         });
     });
 }
@@ -107,100 +179,100 @@ __device__ __forceinline__ void add_tiles(const BackwardParams& p, const Memory&
 // What all warps of a group have done: the lanes' writes to shared memory are there for the tensor cores and the copy engine.
 __device__ __forceinline__ void warp_arrives(unsigned barrier) {
     __syncwarp();
-    if (threadIdx.x % 32 == 0) barrier_arrive(barrier);
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
 }
 // A tile's dS for both groups, keys down, in rows of 64 queries. The n-th dS is that of the tile before the n-th; the 0-th is
-// nobody's.
-__device__ __forceinline__ void show_dS(const Weights<BC>& dS, const Memory& memory, unsigned n, int group) {
+// zeros.
+__device__ __forceinline__ void store_dS(const Weights<BC>& dS, const Memory& memory, unsigned n, int group) {
     const unsigned row = group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, word = threadIdx.x % 4 * 4;
-    barrier_wait(memory.ds_empty(n), n / 2 % 2 ^ 1);
+    mbarrier_wait(memory.ds_empty(n), n / 2 % 2 ^ 1);
     UNROLL for (int i = 0; i < BC / 8; i++) UNROLL for (int h = 0; h < 2; h++)
         store_shared(memory.ds(n) + i / 8 * BR * 128 + (row + 8 * h) * 128 + ((i % 8) ^ (row & 7)) * 16 + word,
                      dS[i / 2][i % 2 * 2 + h]);
-    fence_async();
+    fence_proxy_async();
     warp_arrives(memory.ds_full(n));
 }
 // dQ = dS K: of a tile of 64 queries, each group 64 columns of 128; of 128 queries, 64 of them.
-__device__ __forceinline__ void ask_dQ(Part& dQ, const Memory& memory, unsigned n, int group) {
-    barrier_wait(memory.ds_full(n), n / 2 % 2);
-    group_begin();
+__device__ __forceinline__ void issue_dQ(Part& dQ, const Memory& memory, unsigned n, int group) {
+    mbarrier_wait(memory.ds_full(n), n / 2 % 2);
+    wgmma_fence();
     const unsigned a = matrix_at(memory.ds(n) + (BC == 128 ? group * BR * 128 : 0), 16);
     const unsigned b = matrix_at(memory.own(0, 0) + (BC == 128 ? 0 : group * 64 * 128), 16);
     UNROLL for (int i = 0; i < BR / 16; i++)
         wgmma_both_rows(dQ, descriptor(a + i * 128), descriptor(b + i / 4 * (2 * Streams::OWN_BYTES / 16) + i % 4 * 128), i > 0);
-    group_end();
+    wgmma_commit();
 }
 // dQ of the n-th tile, for the copy engine.
-__device__ __forceinline__ void put_dQ(const Part& dQ, const Memory& memory, unsigned n, int group) {
-    barrier_wait(memory.dq_empty(n), n / SUMS % 2 ^ 1);
+__device__ __forceinline__ void store_dQ(const Part& dQ, const Memory& memory, unsigned n, int group) {
+    mbarrier_wait(memory.dq_empty(n), n / SUMS % 2 ^ 1);
     UNROLL for (int i = 0; i < 8; i++)
         store_shared(memory.dq(n) + place(group, i), dQ[i][0], dQ[i][1], dQ[i][2], dQ[i][3]);
 }
-__device__ __forceinline__ void give_dQ(const Memory& memory, unsigned n) {
-    fence_async();
+__device__ __forceinline__ void signal_dQ(const Memory& memory, unsigned n) {
+    fence_proxy_async();
     warp_arrives(memory.dq_full(n));
 }
 
-// The first query that sees a key: none sees one that is not there. (Its weights, of scores of 0, may be infinite.)
-__device__ __forceinline__ int first_query(const BackwardParams& p, int key) {
+// The first query that sees a key: none sees a key past the end. (Its weights, of scores of 0, may be infinite.)
+__device__ __forceinline__ int first_query(const TiledParams& p, int key) {
     return MISSING && key >= p.Nk ? 1 << 30 : CAUSAL ? key - p.causal_offset : 0;
 }
 
-__device__ __forceinline__ void multiply(const BackwardParams& p, const Memory& memory, int group) {
+__device__ __forceinline__ void multiply(const TiledParams& p, const Memory& memory, int group) {
     const int column = threadIdx.x % 4 * 2;
     const int thread_row = group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-    unsigned used = 0;
+    unsigned consumed = 0;
     Weights<BC> none;
     UNROLL for (int n = 0; n < BC / 16; n++) UNROLL for (int e = 0; e < 4; e++) none[n][e] = 0;
-    show_dS(none, memory, 0, group);
-    each_taken(p, memory, [&](const Task& t) {
+    store_dS(none, memory, 0, group);
+    each_claimed(p, memory, [&](const Task& t) {
         const int row = t.row0 + thread_row;
         // Tiles below `full` need a mask: those at the diagonal, and all of them where keys are missing.
         int full = CAUSAL ? ceil_div(max(0, t.row0 + group * 64 + 63 - p.causal_offset), BC) : 0;
         if (MISSING && t.row0 + group * 64 + 63 >= p.Nk) full = t.end;
         Group<Streams> work;
         clear(work.first), clear(work.second);
-        const unsigned first = used;
+        const unsigned first = consumed;
         unsigned left = t.heads * (t.end - t.first);
-        memory.wait(used);
-        group_begin();
-        ask_scores<BC>(work.S, memory.own(group, 0), memory.tile(used, 0));
-        group_wait<0>();
-        keep(work.S);
+        memory.wait(consumed);
+        wgmma_fence();
+        issue_scores<BC>(work.S, memory.own(group, 0), memory.tile(consumed, 0));
+        wgmma_wait<0>();
+        fence_registers(work.S);
         each_tile(t, [&](int, int j) {
-            group_begin();
-            ask_scores<BC>(work.dP, memory.own(group, 1), memory.tile(used, 1));
+            wgmma_fence();
+            issue_scores<BC>(work.dP, memory.own(group, 1), memory.tile(consumed, 1));
             const int edge = first_query(p, row) - j * BC - column, edge_below = first_query(p, row + 8) - j * BC - column;
-            work.finish(p, memory, used, (CAUSAL || MISSING) && j < full, edge, edge_below);
-            show_dS(work.dS, memory, used + 1, group);
+            work.finish(p, memory, consumed, (CAUSAL || MISSING) && j < full, edge, edge_below);
+            store_dS(work.dS, memory, consumed + 1, group);
             // dQ is that of the tile before, of which the other group's dS, too, has been there for long. A task's first one is
-            // nobody's: a branch around products would make them wait for each other.
+            // unused: a branch around products would make the compiler serialise them.
             Part dQ;
-            ask_dQ(dQ, memory, used, group);
-            const bool more = --left > 0;  // else the scores that are asked for are nobody's
-            group_wait<1>();
-            work.keep_sums();
-            group_wait<0>();
-            keep(dQ);
-            if (used != first) put_dQ(dQ, memory, used - 1, group);  // before products that need all of shared memory's rate
-            if (more) memory.wait(used + 1);
-            group_begin();
-            ask_scores<BC>(work.S, memory.own(group, 0), memory.tile(used + more, 0));
-            if (more) memory.release(used);
-            warp_arrives(memory.ds_empty(used));
-            if (used != first) give_dQ(memory, used - 1);
-            group_wait<0>();
-            keep(work.S);
-            used++;
+            issue_dQ(dQ, memory, consumed, group);
+            const bool more = --left > 0;  // else the scores that are issued are unused
+            wgmma_wait<1>();
+            work.fence_sums();
+            wgmma_wait<0>();
+            fence_registers(dQ);
+            if (consumed != first) store_dQ(dQ, memory, consumed - 1, group);  // before products that need all of shared memory's rate
+            if (more) memory.wait(consumed + 1);
+            wgmma_fence();
+            issue_scores<BC>(work.S, memory.own(group, 0), memory.tile(consumed + more, 0));
+            if (more) memory.release(consumed);
+            warp_arrives(memory.ds_empty(consumed));
+            if (consumed != first) signal_dQ(memory, consumed - 1);
+            wgmma_wait<0>();
+            fence_registers(work.S);
+            consumed++;
         });
         Part dQ;
-        ask_dQ(dQ, memory, used, group);
-        group_wait<0>();
-        keep(dQ);
-        put_dQ(dQ, memory, used - 1, group);
-        give_dQ(memory, used - 1);
-        memory.release(used - 1);
-        barrier_arrive(memory.done());  // every lane has read the task's number
+        issue_dQ(dQ, memory, consumed, group);
+        wgmma_wait<0>();
+        fence_registers(dQ);
+        store_dQ(dQ, memory, consumed - 1, group);
+        signal_dQ(memory, consumed - 1);
+        memory.release(consumed - 1);
+        mbarrier_arrive(memory.task_empty());  // every lane has read the task's number
         if (t.part < 0) {
             store(work.first, p.dk, t.batch, t.own_head, row, p.Nk, p.scale);
             store(work.second, p.dv, t.batch, t.own_head, row, p.Nk, 1);
@@ -212,17 +284,17 @@ __device__ __forceinline__ void multiply(const BackwardParams& p, const Memory& 
     });
 }
 
-template <bool IN_ORDER> __device__ __forceinline__ void one_pass(const BackwardParams& p) {
+template <bool IN_ORDER> __device__ __forceinline__ void one_pass(const TiledParams& p) {
     const Memory memory{{shared_start(shared)}};
     if (threadIdx.x == 0) memory.make_barriers();
     __syncthreads();
-    const int group = group_number(), warp = threadIdx.x / 32;
+    const int group = warpgroup_index(), warp = threadIdx.x / 32;
     if (group == 0) {
-        fewer_registers<Streams::COPY_REGISTERS>();
-        if (threadIdx.x == 0) take_tasks(p, memory);
+        dealloc_registers<Streams::COPY_REGISTERS>();
+        if (threadIdx.x == 0) produce_tiles(p, memory);
         if (threadIdx.x % 32 == 0 && warp > 0 && warp <= SUMS) add_tiles<IN_ORDER>(p, memory, warp - 1);
     } else {
-        more_registers<Streams::REGISTERS>();
+        alloc_registers<Streams::REGISTERS>();
         multiply(p, memory, group - 1);
     }
 }

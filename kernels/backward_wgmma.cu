@@ -1,9 +1,9 @@
 // backward_wgmma: dQ, dK and dV of fp16 or bf16 numbers on Hopper, the same bits every run: backward's two passes by warpgroups.
 //
-// Idea:     One warp asks for tiles; groups of four warps own 64 rows each, of Q and dO (backward_dq) or of K and V
+// Idea:     A producer warp issues copies of tiles; consumers, groups of four warps, own 64 rows each, of Q and dO (backward_dq) or of K and V
 //           (backward_dkdv), and multiply (wgmma) what is streamed past them. A group has its scores with the owned rows down:
 //           P and dS are at once the left operands of the sums, from registers, and never pass through shared memory. While one
-//           group weighs its scores, the tensor cores compute for the others.
+//           consumer takes exponentials, the tensor cores compute for the others.
 // Geometry: As many blocks as there are multiprocessors; each takes task after task of 64 owned rows a group. Causal: tiles
 //           behind the diagonal are not touched, the longest tasks come first, and only tiles at the diagonal pay for a mask.
 // Shared:   Owned rows, 4 p bytes each; buffers for tiles of two streamed matrices, p = d rounded up to 64 or 128; barriers.
@@ -11,17 +11,17 @@
 // Source:   Dao et al., FlashAttention (2022), algorithm 4; Shah et al., FlashAttention-3 (2024): roles, scores with keys down.
 // Before:   backward, whose two passes these are; half, whose copies, groups and products these are.
 
-#include "backward_stats.cuh"
+#include "backward_wgmma.cuh"
 
 extern __shared__ __align__(1024) float4 shared[];
 
 using QueriesOwned = Geometry<false, DQ_GROUPS, DQ_TILE, DQ_STAGES, DQ_AHEAD>;
 using KeysOwned = Geometry<true, DKDV_GROUPS, DKDV_TILE, DKDV_STAGES, DKDV_AHEAD>;
 
-template <class G> __device__ __forceinline__ void multiply_tiles(const BackwardParams& p, const G& memory, int group) {
+template <class G> __device__ __forceinline__ void multiply_tiles(const TiledParams& p, const G& memory, int group) {
     constexpr int BC = G::BC;
     const int thread_row = group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
-    unsigned used = 0, tasks = 0;
+    unsigned consumed = 0, tasks = 0;
     each_task<G>(p, [&](const Task& t) {
         const int row = t.row0 + thread_row, group_row = t.row0 + group * 64;
         Group<G> work;
@@ -40,31 +40,31 @@ template <class G> __device__ __forceinline__ void multiply_tiles(const Backward
             if (CAUSAL) end = min(end, max(1, ceil_div(group_row + 64 + p.causal_offset, BC)));
             full = (CAUSAL ? max(0, min(p.Nk, group_row + p.causal_offset + 1)) : p.Nk) / BC;
         }
-        barrier_wait(memory.own_full(group), tasks++ % 2);
+        mbarrier_wait(memory.own_full(group), tasks++ % 2);
         for (int head = 0; head < t.heads; head++) {
             if (G::KEYS && CAUSAL)
 #pragma unroll 1
-                for (int j = t.first; j < begin; j++, used++) memory.wait(used), memory.release(used);
+                for (int j = t.first; j < begin; j++, consumed++) memory.wait(consumed), memory.release(consumed);
 #pragma unroll 1
-            for (int j = begin; j < end; j++, used++) {
-                memory.wait(used);
-                work.begin(memory, group, used);
-                if (G::AHEAD && j > begin) memory.release(used - 1);
+            for (int j = begin; j < end; j++, consumed++) {
+                memory.wait(consumed);
+                work.begin(memory, group, consumed);
+                if (G::AHEAD && j > begin) memory.release(consumed - 1);
                 int edge = row - p.causal_offset - j * BC - column, edge_below = edge + 8;
                 if (!G::KEYS) {
                     edge = min(p.Nk - 1, row + p.causal_offset) + 1 - j * BC - column;
                     edge_below = min(p.Nk - 1, row + 8 + p.causal_offset) + 1 - j * BC - column;
                     if (!CAUSAL) edge = edge_below = p.Nk - j * BC - column;
                 }
-                work.finish(p, memory, used, G::KEYS ? CAUSAL && j < full : j >= full, edge, edge_below);
-                if (!G::AHEAD) work.end(), memory.release(used);
+                work.finish(p, memory, consumed, G::KEYS ? CAUSAL && j < full : j >= full, edge, edge_below);
+                if (!G::AHEAD) work.end(), memory.release(consumed);
             }
-            if (G::AHEAD) work.end(), memory.release(used - 1);
+            if (G::AHEAD) work.end(), memory.release(consumed - 1);
             if (!G::KEYS && CAUSAL)
 #pragma unroll 1
-                for (int j = end; j < t.end; j++, used++) memory.wait(used), memory.release(used);
+                for (int j = end; j < t.end; j++, consumed++) memory.wait(consumed), memory.release(consumed);
         }
-        if (threadIdx.x % 32 == 0) barrier_arrive(memory.own_empty(group));
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(memory.own_empty(group));
         if (G::KEYS) {
             store(work.first, p.dk, t.batch, t.own_head, row, p.Nk, p.scale);
             store(work.second, p.dv, t.batch, t.own_head, row, p.Nk, 1);
@@ -74,24 +74,24 @@ template <class G> __device__ __forceinline__ void multiply_tiles(const Backward
     });
 }
 
-template <class G> __device__ __forceinline__ void pass(const BackwardParams& p, const PassMaps& maps) {
+template <class G> __device__ __forceinline__ void pass(const TiledParams& p, const PassMaps& maps) {
     const G memory{shared_start(shared)};
     if (threadIdx.x == 0) memory.make_barriers();
     __syncthreads();
-    const int group = group_number();
+    const int group = warpgroup_index();
     if (group == 0) {
-        fewer_registers<G::COPY_REGISTERS>();
+        dealloc_registers<G::COPY_REGISTERS>();
         if (threadIdx.x == 0) copy_tiles(p, maps, memory);
     } else {
-        more_registers<G::REGISTERS>();
+        alloc_registers<G::REGISTERS>();
         multiply_tiles(p, memory, group - 1);
     }
 }
 
-extern "C" __global__ void __launch_bounds__(QueriesOwned::BLOCK, 1) backward_dq(const __grid_constant__ BackwardParams p) {
+extern "C" __global__ void __launch_bounds__(QueriesOwned::BLOCK, 1) backward_dq(const __grid_constant__ TiledParams p) {
     pass<QueriesOwned>(p, p.dq_maps);
 }
-extern "C" __global__ void __launch_bounds__(KeysOwned::BLOCK, 1) backward_dkdv(const __grid_constant__ BackwardParams p) {
+extern "C" __global__ void __launch_bounds__(KeysOwned::BLOCK, 1) backward_dkdv(const __grid_constant__ TiledParams p) {
     pass<KeysOwned>(p, p.dkdv_maps);
 }
-extern "C" __global__ void LAUNCH_BOUNDS backward_stats(const __grid_constant__ BackwardParams p) { compute_stats(p); }
+extern "C" __global__ void LAUNCH_BOUNDS backward_stats(const __grid_constant__ TiledParams p) { compute_stats(p); }

@@ -13,11 +13,11 @@
 
 // The bytes that hw4cli/plans/backwardwgmma.py lays out. A pass owns rows of two matrices, and streams tiles of two others.
 struct PassMaps { TensorMap own[2], streamed[2]; };
-struct BackwardMaps {
+struct TiledMaps {
     PassMaps dq_maps, dkdv_maps;  // own q and dO, streamed k and v; own k and v, streamed q and dO
     TensorMap stats_map;          // of lines of 128 bytes: stats of 16 rows
 };
-struct BackwardParams : BackwardMaps {
+struct TiledParams : TiledMaps {
     Matrix<const unsigned short> o, d_o;
     Matrix<unsigned short> dq, dk, dv;
     const float* lse;    // (batches, heads, Nq), natural: of the forward pass
@@ -38,7 +38,7 @@ constexpr int SUBTILES = COLUMNS / 64, STEPS = COLUMNS / 16;  // of 64 columns, 
 static_assert((COLUMNS == 64 || COLUMNS == 128) && COLUMNS >= D && D % 8 == 0, "rows of 16-byte chunks, as TMA copies them");
 
 // A block of a pass: GROUPS of four warps own 64 rows each; tiles of BC rows pass through STAGES buffers. KEYS: the rows that are
-// owned are keys, and beside the tiles come their rows' stats. AHEAD: a tile's scores are asked for before the sums of the tile
+// owned are keys, and beside the tiles come their rows' stats. AHEAD: a tile's scores are issued before the sums of the tile
 // before have been computed. EARLY_BLOCKS: of so many blocks of 8 queries of a tile, P is summed up while dP is computed.
 template <bool KEYS_OWNED, int GROUPS_OF_WARPS, int TILE, int BUFFERS, bool SCORES_AHEAD, int EARLY_BLOCKS = 0>
 struct Geometry {
@@ -63,14 +63,14 @@ struct Geometry {
     __device__ __forceinline__ unsigned full(unsigned n) const { return own_full(GROUPS + n % STAGES); }
     __device__ __forceinline__ unsigned empty(unsigned n) const { return full(n) + 8; }
     __device__ __forceinline__ void make_barriers() const {
-        for (int g = 0; g < GROUPS; g++) barrier_init<1>(own_full(g)), barrier_init<4>(own_empty(g));
-        for (int n = 0; n < STAGES; n++) barrier_init<1>(full(n)), barrier_init<4 * GROUPS>(empty(n));
-        barriers_made();
+        for (int g = 0; g < GROUPS; g++) mbarrier_init<1>(own_full(g)), mbarrier_init<4>(own_empty(g));
+        for (int n = 0; n < STAGES; n++) mbarrier_init<1>(full(n)), mbarrier_init<4 * GROUPS>(empty(n));
+        fence_mbarrier_init();
     }
-    __device__ __forceinline__ void wait(unsigned n) const { barrier_wait(full(n), n / STAGES % 2); }
+    __device__ __forceinline__ void wait(unsigned n) const { mbarrier_wait(full(n), n / STAGES % 2); }
     __device__ __forceinline__ void release(unsigned n) const {
         if (KEYS) __syncwarp();  // all lanes have read the stats
-        if (threadIdx.x % 32 == 0) barrier_arrive(empty(n));
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(empty(n));
     }
 };
 
@@ -83,7 +83,7 @@ struct Task {
 
 // Which task of a pass is the n-th. Tasks of several heads are mixed, so that few blocks wait for each other's sums
 // (backward_once); causal: the longest first.
-template <class G> __device__ __forceinline__ Task task_of(const BackwardParams& p, int n) {
+template <class G> __device__ __forceinline__ Task task_of(const TiledParams& p, int n) {
     const int own_rows = G::KEYS ? p.Nk : p.Nq, streamed = G::KEYS ? p.Nq : p.Nk, heads = G::KEYS ? p.kv_heads : p.heads;
     const int own_tiles = ceil_div(own_rows, G::BR), tiles = ceil_div(streamed, G::BC), group = p.heads / p.kv_heads;
     const bool split = G::KEYS && n >= p.split_from * own_tiles;
@@ -107,7 +107,7 @@ template <class G> __device__ __forceinline__ Task task_of(const BackwardParams&
     return {batch, head, row0, head / group, 1, 0, end, -1};
 }
 // Calls work(task) for this block's tasks. Causal: every second round goes backwards, so that no block gets all the long ones.
-template <class G, class Work> __device__ __forceinline__ void each_task(const BackwardParams& p, Work work) {
+template <class G, class Work> __device__ __forceinline__ void each_task(const TiledParams& p, Work work) {
     const int tasks = p.batches * (G::KEYS ? p.kv_heads * ceil_div(p.Nk, G::BR) : p.heads * ceil_div(p.Nq, G::BR));
     const int blocks = gridDim.x;
     for (int round = 0; round * blocks < tasks; round++) {
@@ -116,17 +116,17 @@ template <class G, class Work> __device__ __forceinline__ void each_task(const B
     }
 }
 
-// Asks for a group's owned rows, or for tile j of a head as the n-th that is asked for, once their buffers are empty.
+// Issues the copy of a group's owned rows, or of tile j of a head as the n-th tile, once their buffers are empty.
 template <class G> __device__ __forceinline__ void copy_own(const PassMaps& maps, const G& memory, const Task& t, int group,
                                                             unsigned barrier) {
     UNROLL for (int w = 0; w < 2; w++) UNROLL for (int c = 0; c < SUBTILES; c++)
         copy_box(memory.own(group, w) + c * 64 * 128, maps.own[w], c * 64, t.row0 + group * 64, t.own_head, t.batch, barrier);
 }
-template <class G> __device__ __forceinline__ void copy_tile(const BackwardParams& p, const PassMaps& maps, const G& memory,
+template <class G> __device__ __forceinline__ void copy_tile(const TiledParams& p, const PassMaps& maps, const G& memory,
                                                              const Task& t, int head, int j, unsigned n) {
     const unsigned barrier = memory.full(n);
-    barrier_wait(memory.empty(n), n / G::STAGES % 2 ^ 1);
-    barrier_expect<G::STAGE_BYTES>(barrier);
+    mbarrier_wait(memory.empty(n), n / G::STAGES % 2 ^ 1);
+    mbarrier_expect<G::STAGE_BYTES>(barrier);
     UNROLL for (int w = 0; w < 2; w++) UNROLL for (int c = 0; c < SUBTILES; c++)
         copy_box(memory.tile(n, w) + c * G::BC * 128, maps.streamed[w], c * 64, j * G::BC, head, t.batch, barrier);
     if (G::KEYS) {  // as a box: compute-sanitizer holds other copies against reads that __syncwarp and an arrival order
@@ -134,18 +134,18 @@ template <class G> __device__ __forceinline__ void copy_tile(const BackwardParam
         copy_box(memory.stats(n), p.stats_map, 0, row / 16, 0, 0, barrier);
     }
 }
-// What the copying thread does.
-template <class G> __device__ __forceinline__ void copy_tiles(const BackwardParams& p, const PassMaps& maps, const G& memory) {
-    unsigned asked = 0, tasks = 0;
+// The loop of the producer thread.
+template <class G> __device__ __forceinline__ void copy_tiles(const TiledParams& p, const PassMaps& maps, const G& memory) {
+    unsigned issued = 0, tasks = 0;
     each_task<G>(p, [&](const Task& t) {
         for (int g = 0; g < G::GROUPS; g++) {
-            barrier_wait(memory.own_empty(g), tasks % 2 ^ 1);
-            barrier_expect<2 * G::OWN_BYTES>(memory.own_full(g));
+            mbarrier_wait(memory.own_empty(g), tasks % 2 ^ 1);
+            mbarrier_expect<2 * G::OWN_BYTES>(memory.own_full(g));
             copy_own(maps, memory, t, g, memory.own_full(g));
         }
         tasks++;
         for (int head = t.head; head < t.head + t.heads; head++)
-            for (int j = t.first; j < t.end; j++) copy_tile(p, maps, memory, t, head, j, asked++);
+            for (int j = t.first; j < t.end; j++) copy_tile(p, maps, memory, t, head, j, issued++);
     });
 }
 
@@ -168,4 +168,140 @@ __device__ __forceinline__ void store(const float (&sum)[N][4], const Matrix<uns
             if (row < rows && column < D) *(uint4*)(to + column) = make_uint4(x[0], x[1], x[2], x[3]);
         }
     }
+}
+
+// ---- What a consumer computes of a tile that is streamed past its 64 owned rows
+
+template <int BC> using Scores = float[BC / 8][4];
+template <int BC> using Weights = unsigned[BC / 16][4];
+
+// S = own streamed^T, for 64 owned rows.
+template <int BC> __device__ __forceinline__ void issue_scores(Scores<BC>& S, unsigned own_at, unsigned tile_at) {
+    const unsigned a = matrix_at(own_at, 16), b = matrix_at(tile_at, 16);
+    UNROLL for (int n = 0; n < STEPS; n++)
+        wgmma(S, descriptor(a + (n / 4 * 64 * 128 + n % 4 * 32) / 16),
+              descriptor(b + (n / 4 * BC * 128 + n % 4 * 32) / 16), n > 0);
+    wgmma_commit();
+}
+// Below, the blocks [FROM, TO) of a tile are meant, of 8 streamed rows.
+// sum += P streamed.
+template <int BC, int FROM, int TO> __device__ __forceinline__ void issue_sums(Sums& sum, const Weights<BC>& P, unsigned tile_at) {
+    static_assert(FROM % 2 == 0 && TO % 2 == 0, "products of 16 rows");
+    if (FROM == TO) return;
+    wgmma_fence();
+    const unsigned b = matrix_at(tile_at, BC * 128);
+    UNROLL for (int n = FROM / 2; n < TO / 2; n++) wgmma_rows(sum, P[n], descriptor(b + n * 128));
+    wgmma_commit();
+}
+template <int FROM, int TO, int N>
+__device__ __forceinline__ void round_weights(const float (&S)[N][4], unsigned (&P)[N / 2][4]) {
+    UNROLL for (int n = FROM; n < TO; n++) UNROLL for (int h = 0; h < 2; h++)
+        P[n / 2][n % 2 * 2 + h] = pack(S[n][2 * h], S[n][2 * h + 1]);
+}
+// `otherwise` where the mask is: from column `edge` on where columns are keys, below it where they are queries; of the row eight
+// below, `edge_below`. Columns are counted from this thread's first.
+template <bool KEYS, int FROM, int TO, int N>
+__device__ __forceinline__ void mask(float (&S)[N][4], int edge, int edge_below, float otherwise) {
+    UNROLL for (int n = FROM; n < TO; n++) UNROLL for (int e = 0; e < 4; e++) {
+        const int column = n * 8 + e % 2, limit = e / 2 ? edge_below : edge;
+        if (KEYS ? column < limit : column >= limit) S[n][e] = otherwise;
+    }
+}
+
+// What a group computes of a tile: scores and dP, from them P and dS, and what these add to the sums.
+template <class G> struct Group {
+    static constexpr int BC = G::BC, ALL = BC / 8, EARLY = G::EARLY;
+    Sums first, second;  // dQ; or dK and dV
+    Scores<BC> S, dP;
+    Weights<BC> P, dS;
+    float2 row_stats[2];  // of the owned rows, unless they are keys
+
+    __device__ __forceinline__ void fence_sums() {
+        fence_registers(first);
+        if (G::KEYS) fence_registers(second);
+    }
+    __device__ __forceinline__ float4 stats_of(unsigned stats_at, int n, int h) const {
+        if (G::KEYS) {
+            const Four x = load_shared(stats_at + n * 64 + threadIdx.x % 4 * 16);
+            return {x.v[0], x.v[1], x.v[2], x.v[3]};
+        }
+        return {row_stats[h].x, row_stats[h].y, row_stats[h].x, row_stats[h].y};
+    }
+    // Issues a tile's scores and dP, waits for the sums of the tile before, and for the scores.
+    __device__ __forceinline__ void begin(const G& memory, int group, unsigned n) {
+        wgmma_fence();
+        issue_scores<BC>(S, memory.own(group, 0), memory.tile(n, 0));
+        issue_scores<BC>(dP, memory.own(group, 1), memory.tile(n, 1));
+        wgmma_wait<1>();
+        fence_registers(S), fence_sums();
+    }
+    // What blocks of a tile add to dV.
+    template <int FROM, int TO> __device__ __forceinline__ void add_weights(const G& memory, unsigned n) {
+        round_weights<FROM, TO>(S, P);
+        issue_sums<BC, FROM, TO>(second, P, memory.tile(n, 1));
+    }
+    // dS, from weights before they are rounded.
+    template <int FROM, int TO>
+    __device__ __forceinline__ void make_dS(unsigned stats_at, bool masked, int edge, int edge_below) {
+        UNROLL for (int i = FROM; i < TO; i++) UNROLL for (int h = 0; h < 2; h++) {
+            const float4 stats = stats_of(stats_at, i, h);
+            dP[i][2 * h] = S[i][2 * h] * (dP[i][2 * h] - stats.y);
+            dP[i][2 * h + 1] = S[i][2 * h + 1] * (dP[i][2 * h + 1] - stats.w);
+        }
+        if (masked) mask<G::KEYS, FROM, TO>(dP, edge, edge_below, 0);
+        round_weights<FROM, TO>(dP, dS);
+    }
+    // From scores that are complete and dP that is being computed: issues what the tile adds to the sums.
+    __device__ __forceinline__ void finish(const TiledParams& p, const G& memory, unsigned n, bool masked, int edge,
+                                           int edge_below) {
+        const unsigned stats_at = memory.stats(n);
+        if (masked) mask<G::KEYS, 0, ALL>(S, edge, edge_below, MINUS_INFINITY);
+        UNROLL for (int i = 0; i < ALL; i++) UNROLL for (int h = 0; h < 2; h++) {
+            const float4 stats = stats_of(stats_at, i, h);
+            S[i][2 * h] = exp2_fast(fmaf(S[i][2 * h], p.log2_scale, stats.x));
+            S[i][2 * h + 1] = exp2_fast(fmaf(S[i][2 * h + 1], p.log2_scale, stats.z));
+        }
+        if (G::KEYS) add_weights<0, EARLY>(memory, n);
+        wgmma_wait<(G::KEYS && EARLY > 0)>();
+        fence_registers(dP);
+        make_dS<EARLY, ALL>(stats_at, masked, edge, edge_below);
+        if (G::KEYS) add_weights<EARLY, ALL>(memory, n);
+        make_dS<0, EARLY>(stats_at, masked, edge, edge_below);
+        issue_sums<BC, 0, ALL>(first, dS, memory.tile(n, 0));
+    }
+    __device__ __forceinline__ void end() {
+        wgmma_wait<0>();
+        fence_sums();
+    }
+};
+
+// ---- The launch before
+
+// Of each row, -LSE in base 2 and delta = the sum of dO O. Rows that see no key and rows that are not there get no weight.
+constexpr int LANES = D <= 8 ? 1 : D <= 16 ? 2 : D <= 32 ? 4 : D <= 64 ? 8 : 16;  // to a row, 8 columns each
+
+__device__ __forceinline__ void compute_stats(const TiledParams& p) {
+    const long long n = (long long)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES;
+    const int head = n / p.stats_rows, row = n - (long long)head * p.stats_rows, batch = head / p.heads;
+    const int column = threadIdx.x % LANES * 8;
+    const bool there = batch < p.batches && row < p.Nq;
+    float delta = 0;
+    if (there && column < D) {
+        const int in_batch = head - batch * p.heads;
+        const uint4 a = *(const uint4*)(p.o.data + batch * p.o.batch + in_batch * p.o.head + row * p.o.row + column);
+        const uint4 b = *(const uint4*)(p.d_o.data + batch * p.d_o.batch + in_batch * p.d_o.head + row * p.d_o.row + column);
+        const unsigned x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
+        UNROLL for (int i = 0; i < 4; i++) {
+            const float2 u = unpack(x[i]), v = unpack(y[i]);
+            delta = fmaf(u.x, v.x, fmaf(u.y, v.y, delta));
+        }
+    }
+    delta = lanes_sum<LANES>(delta);
+    if (batch >= p.batches || column > 0) return;
+    float2 stats = make_float2(MINUS_INFINITY, 0);
+    if (there) {
+        const float lse = p.lse[(long long)head * p.Nq + row];
+        if (lse != MINUS_INFINITY) stats = make_float2(lse * -LOG2E, delta);
+    }
+    p.stats[n] = stats;
 }

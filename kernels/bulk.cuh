@@ -5,23 +5,23 @@
 
 #if ARCH >= 900
 // A barrier's phase ends when ARRIVALS threads have arrived and all bytes that were announced have come.
-template <unsigned ARRIVALS> __device__ __forceinline__ void barrier_init(unsigned barrier) {
+template <unsigned ARRIVALS> __device__ __forceinline__ void mbarrier_init(unsigned barrier) {
     asm volatile("mbarrier.init.shared.b64 [%0], %1;" ::"r"(barrier), "n"(ARRIVALS) : "memory");
 }
-// The barriers that this thread made are there for the copy engine.
-__device__ __forceinline__ void barriers_made() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
-__device__ __forceinline__ void barrier_arrive(unsigned barrier) {
+// The mbarriers that this thread initialised are visible to the copy engine.
+__device__ __forceinline__ void fence_mbarrier_init() { asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory"); }
+__device__ __forceinline__ void mbarrier_arrive(unsigned barrier) {
     asm volatile("mbarrier.arrive.shared.b64 _, [%0];" ::"r"(barrier) : "memory");
 }
 // Arrives, and announces so many bytes.
-template <unsigned BYTES> __device__ __forceinline__ void barrier_expect(unsigned barrier) {
+template <unsigned BYTES> __device__ __forceinline__ void mbarrier_expect(unsigned barrier) {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "n"(BYTES) : "memory");
 }
-__device__ __forceinline__ void barrier_expect(unsigned barrier, unsigned bytes) {
+__device__ __forceinline__ void mbarrier_expect(unsigned barrier, unsigned bytes) {
     asm volatile("mbarrier.arrive.expect_tx.shared.b64 _, [%0], %1;" ::"r"(barrier), "r"(bytes) : "memory");
 }
 // Waits for the end of a phase: the first has parity 0, the second 1, the third 0.
-__device__ __forceinline__ void barrier_wait(unsigned barrier, unsigned parity) {
+__device__ __forceinline__ void mbarrier_wait(unsigned barrier, unsigned parity) {
     asm volatile("{.reg .pred p; again: mbarrier.try_wait.parity.shared.b64 p, [%0], %1; @p bra done; bra again; "
                  "done: }" ::"r"(barrier), "r"(parity) : "memory");
 }
@@ -34,12 +34,12 @@ __device__ __forceinline__ void copy_bulk(unsigned to, const void* from, unsigne
     asm volatile("cp.async.bulk.shared::cluster.global.mbarrier::complete_tx::bytes [%0], [%1], %2, [%3];"
                  ::"r"(to), "l"(from), "r"(bytes), "r"(barrier) : "memory");
 }
-// Asks for whole 16-byte chunks of global memory to be brought to the L2 cache.
+// Prefetches whole 16-byte chunks of global memory to the L2 cache.
 __device__ __forceinline__ void prefetch_bulk(const void* from, unsigned bytes) {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
 // Copies whole 16-byte chunks from shared to global memory; add_bulk: adds float32 to those that are there. A thread's
-// copies since the last call of end_stores are a group; wait until all have read shared memory, or have taken place.
+// copies since the last call of bulk_commit are a group; wait until all have read shared memory, or have taken place.
 template <unsigned BYTES> __device__ __forceinline__ void store_bulk(void* to, unsigned from) {
     asm volatile("cp.async.bulk.global.shared::cta.bulk_group [%0], [%1], %2;"
                  ::"l"(to), "r"(from), "n"(BYTES) : "memory");
@@ -48,24 +48,25 @@ template <unsigned BYTES> __device__ __forceinline__ void add_bulk(float* to, un
     asm volatile("cp.reduce.async.bulk.global.shared::cta.bulk_group.add.f32 [%0], [%1], %2;"
                  ::"l"(to), "r"(from), "n"(BYTES) : "memory");
 }
-__device__ __forceinline__ void end_stores() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
-__device__ __forceinline__ void stores_have_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
-__device__ __forceinline__ void stores_are_done() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
-// Blocks that go one after the other: wait until a count has reached `turn`; say that it has, and all that came before.
-__device__ __forceinline__ void wait_for_count(const int* count, int turn) {
+__device__ __forceinline__ void bulk_commit() { asm volatile("cp.async.bulk.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void bulk_wait_read() { asm volatile("cp.async.bulk.wait_group.read 0;" ::: "memory"); }
+__device__ __forceinline__ void bulk_wait() { asm volatile("cp.async.bulk.wait_group 0;" ::: "memory"); }
+// A semaphore in global memory, by which blocks follow each other: waits until a count is `turn`; sets it, and releases all writes
+// before.
+__device__ __forceinline__ void semaphore_wait(const int* count, int turn) {
     int found;
     do asm volatile("ld.acquire.gpu.global.s32 %0, [%1];" : "=r"(found) : "l"(count) : "memory");
     while (found != turn);
     asm volatile("fence.proxy.async;" ::: "memory");
 }
-__device__ __forceinline__ void set_count(int* count, int turn) {
+__device__ __forceinline__ void semaphore_release(int* count, int turn) {
     asm volatile("fence.proxy.async; st.release.gpu.global.s32 [%0], %1;" ::"l"(count), "r"(turn) : "memory");
 }
-// Counts, and says that all that came before has been written.
-__device__ __forceinline__ void add_count(int* count, int more) {
+// Adds to a count, and releases all writes before.
+__device__ __forceinline__ void semaphore_add(int* count, int more) {
     asm volatile("fence.proxy.async; red.release.gpu.global.add.s32 [%0], %1;" ::"l"(count), "r"(more) : "memory");
 }
-// What this thread has written to shared memory is there for the tensor cores of warpgroups and for the copy engine; what it
-// has asked to read has been read before the copy engine writes there.
-__device__ __forceinline__ void fence_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
+// This thread's writes to shared memory are visible to the tensor cores of warpgroups and to the copy engine; its reads are complete
+// before the copy engine writes there.
+__device__ __forceinline__ void fence_proxy_async() { asm volatile("fence.proxy.async.shared::cta;" ::: "memory"); }
 #endif

@@ -1,5 +1,5 @@
 #pragma once
-// Where results go: O, and the log of the sum of exponentials (LSE) where it is asked for; or, where the keys are split, what
+// Where results go: O, and the log of the sum of exponentials (LSE) where it is wanted; or, where the keys are split, what
 // combine puts together.
 
 #include "ptx.cuh"
@@ -28,7 +28,7 @@ __device__ __forceinline__ void combine(const Params& p)
     const long long x = (long long)blockIdx.x * blockDim.x + threadIdx.x, rows = (long long)p.batches * p.Nq;
     const long long row = x / (D / 4);
     if (row >= rows) return;
-    await_launch();
+    griddep_wait();
     const float4* parts = (const float4*)p.partial_o + x;
     const float2* stats = p.row_stats + row;
     const int splits = splits_of(p, row % p.Nq);

@@ -11,13 +11,12 @@
 //           tensor cores cut off; else as split.
 // Before:   split. Two products more make the rounding of P and V vanish.
 
-#include "tensor.cuh"
-#include "warpgroup.cuh"
+#include "split_mma.cuh"
 
 static_assert(PV_PIECES == 2 && STAGE == 8 * BC * WIDTH, "K and V in two pieces");
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) exact(const Params p) { attend(p); }
 #if !INBLOCK  // else a block converts its keys itself, and takes all of them: one launch
-extern "C" __global__ void __launch_bounds__(CONVERT_THREADS) exact_convert(const Params p) { convert(p); }
+extern "C" __global__ void __launch_bounds__(CONVERT_THREADS) exact_convert(const Params p) { convert_all(p); }
 extern "C" __global__ void __launch_bounds__(COMBINE_THREADS) exact_combine(const Params p) { combine(p); }
 #endif

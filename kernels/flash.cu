@@ -223,7 +223,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Params
     const unsigned base = shared_address(shared);
     StreamK K(k, base + K_AT);
     StreamV V(v, base + V_AT);
-    K.start(mask.keys), allow_next_launch(); BEGINS(COPYING, 0);
+    K.start(mask.keys), griddep_launch(); BEGINS(COPYING, 0);
     load_queries(base, row_of(p.q, t.batch, t.row0), p.Nq - t.row0, p.scale * LOG2E);
     // No running max where none is needed, as the result tells. Softmax is the same for every m, so m = 0 is
     // exact unless 2^S overflows or underflows. No term of l is negative, so l <= 2^120 bounds each: none

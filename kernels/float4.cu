@@ -63,7 +63,7 @@ float4_kernel(const Params p)
 
     for (int key0 = 0; key0 < last_key(p, t); key0 += BC) {
         const Mask mask = mask_at(p, t.row0, key0, p.Nk - key0);
-        __syncthreads();  // nobody reads the tile before any more
+        __syncthreads();  // all threads have read the tile before
         for (int e = threadIdx.x; e < 2 * BC * CHUNKS; e += THREADS) {
             const int chunk = e % (BC * CHUNKS);
             const bool of_k = e < BC * CHUNKS;

@@ -82,7 +82,7 @@ float64(const Params p)
     for (int c = 0; c < PART; ++c) Q[c] = row < p.Nq ? q[4 * c] / sqrt((double)SCALED) : 0.0;
 
     for (int key0 = 0; key0 < keys_of(p, last_row); key0 += BC) {
-        __syncthreads();  // nobody reads the tile before any more
+        __syncthreads();  // all threads have read the tile before
         load_tile(K, k + (long long)key0 * D, p.Nk - key0);
         __syncthreads();
 #pragma unroll 1

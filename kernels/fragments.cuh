@@ -1,14 +1,16 @@
 #pragma once
-// The online softmax in the fragments of tensor cores: what a warp knows of its MI x 16 rows, and what it does with their scores.
-// One copy for mma.sync (tensor.cuh) and wgmma (warpgroup.cuh).
+// The online softmax in the fragments of tensor cores: the state of a warp's 16 MI rows, and what scores do to it. One copy for
+// mma.sync (split_mma.cuh) and wgmma (split_wgmma.cuh, split_short.cuh).
+//
+// Milakov and Gimelshein 2018, algorithm 3. Lazy: m stays where it is, and O and l are not rescaled, until a score has grown so
+// far past it that P could pass 2^GROWN (FlashAttention-4).
 
 #include "absmax.cuh"
 #include "epilogue.cuh"
 #include "integers.cuh"
-#include "softmax.cuh"
 #include "tiles.cuh"
 
-// A row's largest P is 2^BIAS to 2^GROWN: nothing that counts is below fp16's normal numbers, nothing overflows.
+// A row's largest P is 2^BIAS to 2^GROWN: no P that matters is below fp16's normal numbers, and none overflows.
 constexpr float GROWN = BIAS + RESCALE_THRESHOLD;
 
 typedef float Scores[MI][SL][4];
@@ -23,8 +25,8 @@ __device__ __forceinline__ int fragment_row(int e) { return e / 2 * 8 + threadId
 __device__ __forceinline__ int fragment_column(int e) { return threadIdx.x % 4 * 2 + e % 2; }
 __device__ __forceinline__ int warp_row() { return threadIdx.x / 32 * 16 * MI; }
 
-// Calls take(i, step, e, x), x two columns of Q, for all that a thread has of it. Returns what is largest.
-template <class Take> __device__ __forceinline__ Largest each_query(const float* q, int rows_left, Take take) {
+// Loads a warp's rows of Q, and calls use(i, step, e, x), x two columns, for each register of the fragments. Returns the largest.
+template <class Use> __device__ __forceinline__ Largest each_query(const float* q, int rows_left, Use use) {
     const int lane = threadIdx.x % 32;
     Largest found;
     float sum[MI][2];
@@ -34,20 +36,21 @@ template <class Take> __device__ __forceinline__ Largest each_query(const float*
         const float2 x = row < rows_left && c < D ? *(const float2*)(q + row * D + c) : float2{0, 0};
         found.top = max(found.top, max(abs_bits(x.x), abs_bits(x.y)));
         sum[i][e % 2] = add_square(add_square(sum[i][e % 2], x.x), x.y);
-        take(i, step, e, x);
+        use(i, step, e, x);
     }
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++)
         found.squares = max(found.squares, row_squares<4>(sum[i][h]));
     return found;
 }
-__device__ __forceinline__ Largest load_queries(RowState& r, const float* q, int rows_left, float to_log2) {
+// Q as hi and lo.
+__device__ __forceinline__ Largest load_halves(RowState& r, const float* q, int rows_left, float to_log2) {
     return each_query(q, rows_left, [&](int i, int step, int e, float2 x) {
         const HiLo pair = split_hi_lo(x.x * to_log2, x.y * to_log2);
         r.Q[0][i][step][e] = pair.hi, r.Q[1][i][step][e] = pair.lo;
     });
 }
 #if INT8
-// Q: hi, and in place of lo its integers.
+// Q as hi and, in place of lo, integers.
 __device__ __forceinline__ Largest load_integers(RowState& r, const float* q, int rows_left) {
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int step = 0; step < STEPS; step++) UNROLL for (int e = 0; e < 4; e++) {
         const int row = i * 16 + threadIdx.x % 32 / 4 + e % 2 * 8, c = step % (STEPS / 2) * 32 + threadIdx.x % 4 * 4 + e / 2 * 16;
@@ -71,7 +74,8 @@ __device__ __forceinline__ void begin_scores(const RowState& r, Scores S) {
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < SL; n++) UNROLL for (int e = 0; e < 4; e++)
         S[i][n][e] = SMALL_FIRST ? 0 : r.base[i][e / 2];
 }
-// A thread's largest score, as a float's bits, right where it is positive: integers have a maximum of three.
+// A thread's largest score as the bits of a float, correct where it is positive: there is an instruction for the maximum of three
+// integers.
 __device__ __forceinline__ int end_scores(const RowState& r, Scores S) {
     int top = 0;
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
@@ -88,7 +92,7 @@ __device__ __forceinline__ int end_scores(const RowState& r, Scores S) {
 __device__ __forceinline__ bool outgrown(int top) { return ANY(top > __float_as_int(GROWN)); }
 // No weight for keys that a row may not see; `mask` is that of the sub-tile and of the warp's rows.
 __device__ __forceinline__ void apply(const Mask& mask, Scores* S) {
-    asm volatile("" ::: "memory");  // keeps this a branch: no full tile should pay for it
+    asm volatile("" ::: "memory");  // so that this stays a branch, which full tiles do not take
     UNROLL for (int t = 0; t < SLICES; t++) UNROLL for (int i = 0; i < MI; i++)
         UNROLL for (int n = 0; n < SL; n++) UNROLL for (int e = 0; e < 4; e++)
             if (!mask.allows(i * 16 + fragment_row(e), (t * SL + n) * 8 + fragment_column(e)))
@@ -102,7 +106,7 @@ __device__ __forceinline__ void rescale(RowState& r, Scores* S, bool first) {
             top = fmaxf(top, fmaxf(S[t][i][n][2 * h], S[t][i][n][2 * h + 1]));
         top = lanes_max<4>(top);
         const float old = r.base[i][h];
-        if (CAUSAL && top == MINUS_INFINITY) continue;  // the row has no key here: its base stays, its P are 0
+        if (CAUSAL && top == MINUS_INFINITY) continue;  // the row sees no key here: its base stays, its P are 0
         r.base[i][h] += first ? BIAS - top : fminf(0, BIAS - top);
         const float change = r.base[i][h] - old;
         const float shrink = first ? 0 : exp2_fast(change);  // first: nothing is there to shrink, and 2^change may be inf
@@ -113,7 +117,7 @@ __device__ __forceinline__ void rescale(RowState& r, Scores* S, bool first) {
     }
 }
 // P of a block of 8 keys, in place and as pieces.
-__device__ __forceinline__ void weigh(RowState& r, Scores S, int i, int n, Probabilities& P) {
+__device__ __forceinline__ void exponentiate(RowState& r, Scores S, int i, int n, Probabilities& P) {
     float* x = S[i][n];
     UNROLL for (int e = 0; e < 4; e++) {
         x[e] = exp2_fast(x[e]);
@@ -129,19 +133,20 @@ __device__ __forceinline__ void weigh(RowState& r, Scores S, int i, int n, Proba
         }
     }
 }
-// m - BIAS and l of a row, for who adds its parts: in one access, as another block may wait for it (parts.cuh).
+// m - BIAS and l of a row, for the block or launch that adds up parts of the row: stored in one access, because another block may
+// poll it (streamk.cuh).
 union RowStats {
     unsigned long long bits;
     float2 of;
     __device__ RowStats() {}
 };
-__device__ __forceinline__ void leave_stats(float2* to, float2 x) {
+__device__ __forceinline__ void store_stats(float2* to, float2 x) {
     RowStats stats;
     stats.of = x;
     *(volatile unsigned long long*)to = stats.bits;
 }
-// Stores the warp's rows, which begin at row0: O / l (`divide`), or O and, in stats, (m - BIAS, l): of a split of the keys, or
-// promoted, to be added to again in float32. What was promoted before (`again`) is added first.
+// Stores the warp's rows from row0 on: O / l (`divide`), or O and, in stats, (m - BIAS, l), where this is a split of the keys or a
+// promotion. What was promoted before (`again`) is added in float32.
 __device__ __forceinline__ void store(const RowState& r, const Params& p, long long batch, int row0, float* to,
                                       float2* stats, bool again, bool divide) {
     const int rows_left = p.Nq - row0;
@@ -168,14 +173,14 @@ __device__ __forceinline__ void store(const RowState& r, const Params& p, long l
                 }
             }
         }
-        if (BALANCED && !divide) __threadfence();  // another block reads O when it sees stats
+        if (BALANCED && !divide) __threadfence();  // another block reads O as soon as it sees stats
         __syncwarp();  // all lanes have read stats
-        if (row < rows_left && !divide && lane % 4 == 0) leave_stats(stats + row, float2{-r.base[i][h], l});
+        if (row < rows_left && !divide && lane % 4 == 0) store_stats(stats + row, float2{-r.base[i][h], l});
     }
     __syncwarp();
 }
-// Causal: what a block leaves whose rows see no key of its split. Nothing, if there are others (combine); else O = 0.
-__device__ __forceinline__ void leave_empty(const Params& p, const Task& t) {
+// Causal: the result of a block whose rows see no key of its split: O = 0; none where combine reads other splits alone.
+__device__ __forceinline__ void store_empty(const Params& p, const Task& t) {
     if (p.splits > 1) return;
     RowState r;
     zero(r);

@@ -1,7 +1,7 @@
 // global: fused, and nothing in shared memory: a thread a row, and all threads read K and V from device memory.
 //
 // Idea:     A thread owns a row of Q: it goes through the keys, BC at a time, keeps their scores, m, l and O in its
-//           registers, and asks no other thread for anything. All 32 lanes of a warp want the same element of K at the
+//           registers, and needs nothing of another thread. All 32 lanes of a warp load the same element of K at the
 //           same time, which is one access.
 // Geometry: B * ceil(N/BR) blocks of BR threads; BR = 32, a warp, and BC = 8, or 4 where d is above 64.
 // Shared:   none.
@@ -9,7 +9,7 @@
 //           apart from lane to lane: 32 sectors an access. BC + d floats must fit into a thread's registers.
 // Source:   The first step of the course's best report ("global memory only"); Milakov and Gimelshein 2018, Online
 //           normalizer calculation for softmax, algorithm 3, a tile at a time.
-// Before:   paper. The loops are turned round: O, l and m never leave the thread, and every row is work of its own.
+// Before:   paper. The loops are exchanged: O, l and m never leave the thread, and rows are independent.
 
 #include "ptx.cuh"
 #include "schedule.cuh"

@@ -1,7 +1,7 @@
-// half_mma: attention of fp16 or bf16 numbers on any tensor cores: each warp multiplies for itself (mma.sync).
+// half_mma: attention of fp16 or bf16 numbers on any tensor cores: each warp issues its own products (mma.sync).
 //
 // Idea:     FlashAttention-2. Each warp owns MI x 16 rows; Q (Q_REGISTERS) and O stay in its registers, P goes from accumulator
-//           to operand without leaving them. SUB keys are weighed together; while one warp weighs, the tensor cores multiply for
+//           to operand without leaving them. The exponentials of SUB keys are taken together; while one warp takes them, the tensor cores multiply for
 //           another one, so that no warp needs to compute ahead (which was tried, and cost more than it won).
 // Geometry: batches * heads * ceil(Nq/BR) blocks, BR = 16 MI rows a warp; K and V pass in tiles of BC keys. Causal: keys behind a
 //           tile's diagonal are not touched, the longest tiles come first, and only keys at the diagonal pay for a mask.
@@ -39,9 +39,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_mma(const Hal
     Products b(base + threadIdx.x / 32 * 16 * MI * ROW);
     RowState r[MI];
     UNROLL for (int i = 0; i < MI; i++) zero(r[i]);
-    // What follows from these in each round is computed again: kept, it would cost registers.
+    // What follows from these is computed again in each iteration: kept, it would cost registers.
     auto forget = [&] { asm volatile("" : "+r"(warp_row), "+r"(b.q_at), "+r"(b.k_lane), "+r"(b.v_lane)); };
-    arrived<0>();
+    copies_wait<0>();
     __syncthreads();
     b.load_q();
 #pragma unroll 1
@@ -57,7 +57,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_mma(const Hal
                 UNROLL for (int i = 0; i < MI; i++) mask(S[i], p, warp_row + 16 * i + threadIdx.x % 32 / 4, first);
             });
         }
-        arrived<0>();
+        copies_wait<0>();
         __syncthreads();
     }
     // Which rows these are is found again: kept, it would cost registers.

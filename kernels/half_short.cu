@@ -1,8 +1,8 @@
 // half_short: 16-bit attention of short rows on Hopper: all keys of a tile of rows at once, several tiles side by side.
 //
-// Idea:     With so few keys there is no loop to overlap, and the copy of Q, K, V and O is what takes time. One warp asks for
+// Idea:     With so few keys there is no loop to overlap, and the copy of Q, K, V and O is what takes time. A producer warp issues copies of
 //           whole tasks (a tile of rows, its keys and values) as fast as there is room; TEAMS of BR / 64 groups of four warps
-//           take them in turns, so that one team's exponentials meet another's products and stores. O leaves by the copy engine,
+//           compute them in turns, so that one team's exponentials overlap with another's products and stores. O leaves by the copy engine,
 //           from where Q was, in whole lines.
 // Geometry: As many blocks as there are multiprocessors; each takes every so many tile of BR rows.
 // Shared:   STAGES of 128 (BR + 2 BC) bytes for each 64 columns; ones, barriers.
@@ -18,13 +18,13 @@ struct HalfShortParams : HalfTensors {
 
 constexpr unsigned STAGE_BYTES = Q_BYTES + 2 * TILE_BYTES;
 constexpr unsigned ONES_AT = STAGES * STAGE_BYTES, FULL = ONES_AT + (ONES ? 2048 : 0), EMPTY = FULL + 8 * STAGES;
-static_assert(BR == 64 * GROUPS && THREADS == 128 * (TEAMS * GROUPS + 1), "a group for each 64 rows, and one that copies");
+static_assert(BR == 64 * GROUPS && THREADS == 128 * (TEAMS * GROUPS + 1), "a consumer for each 64 rows, and a producer");
 static_assert(STAGES % TEAMS == 0, "a stage belongs to one team: its parity is known to those who waited for its last phase");
 
 extern __shared__ __align__(1024) float4 shared[];
 
-// O of a group's 64 rows, in 16 bits, to where their Q was, and from there to its place; the copy is asked for by one thread.
-__device__ __forceinline__ void leave(const RowState& r, const HalfShortParams& p, const RowTile& t, int row0,
+// O of a group's 64 rows, in 16 bits, to where their Q was, and from there to its place; one thread issues the copy.
+__device__ __forceinline__ void store_by_copy(const RowState& r, const HalfShortParams& p, const RowTile& t, int row0,
                                       unsigned to, int id) {
     const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4;
     UNROLL for (int h = 0; h < 2; h++) {
@@ -36,26 +36,26 @@ __device__ __forceinline__ void leave(const RowState& r, const HalfShortParams& 
         if (p.work.lse && lane % 4 == 0 && out < p.work.Nq)
             lse_of(p.work, t, out) = l == 0 ? MINUS_INFINITY : (r.shift[h] + log2f(l)) * LN2;
     }
-    fence_async();
-    meet_group(id);
+    fence_proxy_async();
+    warpgroup_sync(id);
     if (threadIdx.x % 128 == 0) {
         UNROLL for (int c = 0; c < SUBTILES; c++) store_box(p.o, c * 64, row0, t.head, t.batch, to + c * BR * 128);
-        end_stores();
+        bulk_commit();
     }
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) half_short(const __grid_constant__ HalfShortParams p) {
     const HalfWork& w = p.work;
     const unsigned base = shared_start(shared);
-    const int group = group_number();
+    const int group = warpgroup_index();
     if (threadIdx.x == 0) {
         for (int n = 0; n < STAGES; n++)
-            barrier_init<1>(base + FULL + 8 * n), barrier_init<GROUPS>(base + EMPTY + 8 * n);
+            mbarrier_init<1>(base + FULL + 8 * n), mbarrier_init<GROUPS>(base + EMPTY + 8 * n);
     }
     begin_block(base + ONES_AT);
 
     if (group == 0) {
-        fewer_registers<COPY_REGISTERS>();
+        dealloc_registers<COPY_REGISTERS>();
         if (threadIdx.x > 0) return;
         unsigned round = 0;
         for (int n = blockIdx.x; n < w.tiles; n += gridDim.x, round++) {
@@ -63,8 +63,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half_short(const __grid
             const unsigned q_at = base + stage * STAGE_BYTES, k_at = q_at + Q_BYTES, v_at = k_at + TILE_BYTES;
             const RowTile t = row_tile(w, n);
             const int kv_head = t.head / w.group;
-            barrier_wait(base + EMPTY + 8 * stage, round / STAGES % 2 ^ 1);
-            barrier_expect<STAGE_BYTES>(full);
+            mbarrier_wait(base + EMPTY + 8 * stage, round / STAGES % 2 ^ 1);
+            mbarrier_expect<STAGE_BYTES>(full);
             UNROLL for (int c = 0; c < SUBTILES; c++) {
                 copy_box(q_at + c * BR * 128, p.q, c * 64, t.row0, t.head, t.batch, full);
                 copy_box(k_at + c * BC * 128, p.k, c * 64, 0, kv_head, t.batch, full);
@@ -74,7 +74,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half_short(const __grid
         return;
     }
 
-    more_registers<REGISTERS>();
+    alloc_registers<REGISTERS>();
     const int mine = (group - 1) % GROUPS;
     for (unsigned round = (group - 1) / GROUPS;; round += TEAMS) {
         const int n = blockIdx.x + round * gridDim.x;
@@ -83,24 +83,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half_short(const __grid
         const unsigned k_at = at + Q_BYTES, v_at = k_at + TILE_BYTES, empty = base + EMPTY + 8 * stage;
         const RowTile t = row_tile(w, n);
         const int group_row = t.row0 + mine * 64, row0 = group_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-        barrier_wait(base + FULL + 8 * stage, round / STAGES % 2);
+        mbarrier_wait(base + FULL + 8 * stage, round / STAGES % 2);
         if (group_row < w.Nq) {
             Scores S;
             Weights P;
             RowState r;
-            ask_scores(S, q_at, k_at);
-            group_wait<0>();
-            keep(S);
+            issue_scores(S, q_at, k_at);
+            wgmma_wait<0>();
+            fence_registers(S);
             if (BC > keys_of(w, group_row)) mask(S, w, row0, 0);
             begin_softmax(S, r, w);
             round_weights(S, P);
             zero(r);
-            keep(r);
-            ask_values(r, P, v_at, base + ONES_AT);
-            group_wait<0>();
-            keep(r);
-            leave(r, p, t, group_row, q_at, group);
+            fence_registers(r);
+            issue_values(r, P, v_at, base + ONES_AT);
+            wgmma_wait<0>();
+            fence_registers(r);
+            store_by_copy(r, p, t, group_row, q_at, group);
         }
-        if (threadIdx.x % 128 == 0) stores_have_read(), barrier_arrive(empty);
+        if (threadIdx.x % 128 == 0) bulk_wait_read(), mbarrier_arrive(empty);
     }
 }

@@ -1,8 +1,8 @@
 // half_split: 16-bit attention of few rows and many keys (decoding): the keys are split, at the speed of the memory.
 //
 // Idea:     Flash-decoding. The rows of all heads that share a head of K and V are rows of one tile, so that K and V are read
-//           once. Each warp of a block takes SUB keys in turn, with a ring of copies of its own: nobody waits for a block until
-//           its warps put O together. half_split_combine puts the splits together, in their order: the same bits every time; on
+//           once. Each warp of a block takes SUB keys in turn, with a ring of copies of its own: no warp waits for another until
+//           the warps put O together. half_split_combine puts the splits together, in their order: the same bits every time; on
 //           9.0 it is launched early, and waits. ONCE: one tile of rows reads K and V, which leave the L2 cache first.
 // Geometry: batches * kv_heads * ceil(group Nq / BR) * splits blocks of BR = 16 MI rows; then a block to a row.
 // Shared:   w (BR + 2 STAGES SUB) bytes for each warp's ring and Q, w = 2 d rounded up to 64, 128 or 256; then the same memory
@@ -42,7 +42,7 @@ __device__ __forceinline__ void store(const HalfSplitParams& p, int batch, const
     if (p.lse && column == 0) p.lse[(long long)(batch * p.heads + row.head) * p.Nq + row.i] = lse * LN2;
 }
 
-// What the warps leave of a row, put together: m and l of all.
+// The sums of all warps for a row, put together: m and l.
 struct Merged {
     float shift, l;
     __device__ __forceinline__ Merged(unsigned stats, int row) : shift(MINUS_INFINITY), l(0) {
@@ -85,10 +85,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
             copy16(base + swizzle(r, chunk), p.q.data + batch * p.q.batch + from.head * p.q.head + from.i * p.q.row + chunk * 8,
                    row < rows && chunk * 8 < D);
     }
-    group();
-    UNROLL for (int n = 1; n < STAGES - 1; n++) fetch(n), group();
-    allow_next_launch();
-    arrived<STAGES - 2>();
+    copies_commit();
+    UNROLL for (int n = 1; n < STAGES - 1; n++) fetch(n), copies_commit();
+    griddep_launch();
+    copies_wait<STAGES - 2>();
     __syncthreads();
     Products b(base);
     b.load_q();
@@ -102,9 +102,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
     }
 #pragma unroll 1
     for (int n = 0; n < mine; n++) {
-        arrived<STAGES - 2>();
+        copies_wait<STAGES - 2>();
         __syncwarp();  // all lanes' copies are there, and none reads the buffer that is filled next
-        fetch(n + STAGES - 1), group();
+        fetch(n + STAGES - 1), copies_commit();
         const unsigned at = ring + n % STAGES * 2 * TILE;
         const int first = (first_part + n * WARPS) * SUB;
         attend(b, r, p, at, at + TILE, n == 0, [&](Scores& S) {
@@ -156,7 +156,7 @@ extern "C" __global__ void __launch_bounds__(512) half_split_combine(const HalfS
     const float* part = p.partial_o + (blockIdx.x * (long long)p.splits + mine) * D + lane * 4;
     float4 o[AHEAD];
     float all[MOST / 32], top = MINUS_INFINITY, l = 0;
-    await_launch();
+    griddep_wait();
     UNROLL for (int n = 0; n < MOST / 32; n++) all[n] = n * 32 + lane < p.splits ? lse[n * 32 + lane] : MINUS_INFINITY;
     UNROLL for (int n = 0; n < AHEAD; n++) {
         o[n] = float4{0, 0, 0, 0};

@@ -19,27 +19,27 @@ static_assert(BC % 16 == 0 && COLUMNS >= D && COLUMNS <= SUBTILES * 64, "tiles a
 typedef float Scores[BC / 8][4];
 typedef unsigned Weights[BC / 16][4];
 
-__device__ __forceinline__ void keep4(float (&x)[4]) { keep(*(float (*)[1][4])&x); }
-__device__ __forceinline__ void keep(RowState& r) {
-    keep(r.O);
-    if (ONES) keep4(r.l);
+__device__ __forceinline__ void fence_registers4(float (&x)[4]) { fence_registers(*(float (*)[1][4])&x); }
+__device__ __forceinline__ void fence_registers(RowState& r) {
+    fence_registers(r.O);
+    if (ONES) fence_registers4(r.l);
 }
 __device__ __forceinline__ void begin_softmax(Scores& S, RowState& r, const HalfWork& p) {
     begin_maximum(S, r, p.scale);
-    weigh(S, r, p.scale);
+    exponentiate(S, r, p.scale);
 }
 
-__device__ __forceinline__ void ask_scores(Scores& S, unsigned q_at, unsigned k_at) {
-    keep(S);
-    group_begin();
+__device__ __forceinline__ void issue_scores(Scores& S, unsigned q_at, unsigned k_at) {
+    fence_registers(S);
+    wgmma_fence();
     const unsigned q = matrix_at(q_at, 16), k = matrix_at(k_at, 16);
     UNROLL for (int n = 0; n < STEPS; n++)
         wgmma(S, descriptor(q + (n / 4 * BR * 128 + n % 4 * 32) / 16),
               descriptor(k + (n / 4 * BC * 128 + n % 4 * 32) / 16), n > 0);
-    group_end();
+    wgmma_commit();
 }
-__device__ __forceinline__ void ask_values(RowState& r, const Weights& P, unsigned v_at, unsigned ones) {
-    group_begin();  // without it, the compiler serialises what a wait stands between (C7520)
+__device__ __forceinline__ void issue_values(RowState& r, const Weights& P, unsigned v_at, unsigned ones) {
+    wgmma_fence();  // without it, the compiler serialises what a wait stands between (C7520)
 #if ONES
     const unsigned v = matrix_at(v_at, ones - v_at);
     UNROLL for (int n = 0; n < BC / 16; n++) wgmma_rows(r.O, r.l, P[n], descriptor(v + n * (128u - (128u << 16))));
@@ -47,16 +47,16 @@ __device__ __forceinline__ void ask_values(RowState& r, const Weights& P, unsign
     const unsigned v = matrix_at(v_at, BC * 128);
     UNROLL for (int n = 0; n < BC / 16; n++) wgmma_rows(r.O, P[n], descriptor(v + n * 128));
 #endif
-    group_end();
+    wgmma_commit();
 }
 
 __device__ __forceinline__ void make_ones(unsigned at) {
     for (unsigned n = threadIdx.x * 4; n < 2048; n += THREADS * 4) store_shared(at + n, pack(1, 1));
-    fence_async();
+    fence_proxy_async();
 }
 // What all threads need before their first tile: the barriers, which thread 0 has initialised, and the ones.
 __device__ __forceinline__ void begin_block(unsigned ones_at) {
-    if (threadIdx.x == 0) barriers_made();
+    if (threadIdx.x == 0) fence_mbarrier_init();
     if (ONES) make_ones(ones_at);
     __syncthreads();
 }

@@ -9,7 +9,7 @@
 constexpr int STEPS = ceil_div(D, 16);                    // k16 steps of QK; n16 blocks of O that hold numbers
 constexpr int WIDTH = D <= 32 ? 32 : D <= 64 ? 64 : 128;  // columns of a row in shared memory
 constexpr int SLOTS = WIDTH / 8;                          // chunks of a row there
-constexpr int N8 = SUB / 8;                               // n8 blocks of keys that are weighed together
+constexpr int N8 = SUB / 8;                               // n8 blocks of keys whose exponentials are taken together
 constexpr unsigned ROW = 2 * WIDTH;
 
 static_assert(SUB % 16 == 0, "P V takes 16 keys a step");
@@ -28,21 +28,22 @@ template <bool LAST = false> __device__ __forceinline__ void copy16(unsigned to,
     store_shared(to, inside ? *(const uint4*)from : uint4{0, 0, 0, 0});
 #endif
 }
-// The copies since the last call are a group; wait until at most LATER groups of this thread have not arrived.
-__device__ __forceinline__ void group() {
+// The copies since the last call are a group; waits until at most LATER groups of this thread are in flight. Without cp.async there
+// is nothing to wait for.
+__device__ __forceinline__ void copies_commit() {
 #if ARCH >= 800
-    group_copies();
+    cp_async_commit();
 #endif
 }
-template <int LATER> __device__ __forceinline__ void arrived() {
+template <int LATER> __device__ __forceinline__ void copies_wait() {
 #if ARCH >= 800
-    if (LATER) copies_arrived_but<LATER>();
-    else copies_arrived();
+    if (LATER) cp_async_wait<LATER>();
+    else cp_async_wait_all();
 #endif
 }
 
 // Rows of a matrix on their way to shared memory, zeros past the end and right of D; a block (LANES: THREADS) or a warp copies.
-// LAST: nobody reads them again, so that they leave the L2 cache first.
+// LAST: no block reads them again, so that they leave the L2 cache first.
 template <int LANES, bool LAST = false> struct Rows {
     static constexpr int PASS = LANES / SLOTS;  // rows that all of them copy at once
     const unsigned short* from;                 // this thread's chunk of its first row
@@ -113,6 +114,6 @@ __device__ __forceinline__ void attend(const Products& b, RowState (&r)[MI], con
     else UNROLL for (int i = 0; i < MI; i++) grown |= outgrown(S[i], r[i], p);
     if (__builtin_expect(ANY(grown), 0))
         UNROLL for (int i = 0; i < MI; i++) raise_maximum(S[i], r[i], p.scale), r[i].grown = true, rescale(r[i]);
-    UNROLL for (int i = 0; i < MI; i++) weigh(S[i], r[i], p.scale), round_weights(S[i], P[i]);
+    UNROLL for (int i = 0; i < MI; i++) exponentiate(S[i], r[i], p.scale), round_weights(S[i], P[i]);
     UNROLL for (int c = 0; c < STEPS; c++) b.add_values(r, P, c, v_at);
 }

@@ -14,7 +14,7 @@ struct HalfMatrices { Matrix<const unsigned short> q, k, v; };
 // What a launch passes beside Q, K and V; hw4cli/plans/half.py lays out the same bytes.
 struct HalfWork {
     Matrix<unsigned short> o;
-    float* lse;                  // (batches, heads, Nq), natural; null where nobody asks for it
+    float* lse;                  // (batches, heads, Nq), natural; null where it is not wanted
     int heads, group;            // heads of Q and O; how many of them share a head of K and V
     int batch_heads, Nq, Nk;
     int causal_offset;           // causal: row i sees the keys 0 to i + causal_offset
@@ -76,14 +76,14 @@ template <int N> __device__ __forceinline__ void row_tops(const float (&S)[N][4]
     }
 }
 // The scores become weights, P.
-__device__ __forceinline__ void weigh(float (&S)[4], RowState& r, float scale) {
+__device__ __forceinline__ void exponentiate(float (&S)[4], RowState& r, float scale) {
     UNROLL for (int e = 0; e < 4; e++) {
         S[e] = exp2_fast(fmaf(S[e], scale, -r.shift[e / 2]));
         if (!ONES) r.l[e] += S[e];
     }
 }
-template <int N> __device__ __forceinline__ void weigh(float (&S)[N][4], RowState& r, float scale) {
-    UNROLL for (int n = 0; n < N; n++) weigh(S[n], r, scale);
+template <int N> __device__ __forceinline__ void exponentiate(float (&S)[N][4], RowState& r, float scale) {
+    UNROLL for (int n = 0; n < N; n++) exponentiate(S[n], r, scale);
 }
 template <int N> __device__ __forceinline__ void begin_maximum(const float (&S)[N][4], RowState& r, float scale) {
     float m[2];

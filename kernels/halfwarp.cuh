@@ -160,7 +160,7 @@ __device__ __forceinline__ void attend_by_half_warps(const Params& p)
     }
 
     for (int key0 = 0; key0 < last_key(p, t); key0 += BC) {
-        __syncthreads();  // nobody reads the tile before any more
+        __syncthreads();  // all threads have read the tile before
         for (int e = threadIdx.x; e < BC * VECTORS; e += THREADS) {
             const int j = e / VECTORS, c = e % VECTORS;
             const bool there = key0 + j < p.Nk;

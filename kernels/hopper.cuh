@@ -1,6 +1,6 @@
 #pragma once
-// Instructions of Hopper (compute capability 9.0) beside those of bulk.cuh and wgmma.cuh: copies of boxes of tensors, barriers
-// that groups of threads pass to each other, registers that they give each other.
+// Instructions of Hopper (compute capability 9.0) beside those of bulk.cuh and wgmma.cuh: copies of boxes of tensors, named
+// barriers, and registers that warpgroups reallocate.
 
 #include "bulk.cuh"
 #include "wgmma.cuh"
@@ -19,16 +19,16 @@ __device__ __forceinline__ void store_box(const TensorMap& map, int column, int 
     asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];"
                  ::"l"(&map), "r"(column), "r"(row), "r"(head), "r"(batch), "r"(from) : "memory");
 }
-// Barrier `id` is for the 128 threads of a group.
-__device__ __forceinline__ void meet_group(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
-// Barrier `id` is for 256 threads: 128 that wait, and 128 that arrive and go on.
-__device__ __forceinline__ void wait_for_turn(int id) { asm volatile("bar.sync %0, 256;" ::"r"(id) : "memory"); }
-__device__ __forceinline__ void give_turn(int id) { asm volatile("bar.arrive %0, 256;" ::"r"(id) : "memory"); }
+// Named barrier `id`, for the 128 threads of a warpgroup.
+__device__ __forceinline__ void warpgroup_sync(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
+// Named barrier `id`, for the ping-pong of two warpgroups: 128 threads wait for their turn, and 128 arrive and go on.
+__device__ __forceinline__ void pingpong_wait(int id) { asm volatile("bar.sync %0, 256;" ::"r"(id) : "memory"); }
+__device__ __forceinline__ void pingpong_arrive(int id) { asm volatile("bar.arrive %0, 256;" ::"r"(id) : "memory"); }
 
-template <int COUNT> __device__ __forceinline__ void fewer_registers() {
+template <int COUNT> __device__ __forceinline__ void dealloc_registers() {
     asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
-template <int COUNT> __device__ __forceinline__ void more_registers() {
+template <int COUNT> __device__ __forceinline__ void alloc_registers() {
     asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(COUNT));
 }
 // The start of dynamic shared memory, where the kernel has no static one: a constant, so that no register holds it.
@@ -36,5 +36,5 @@ __device__ __forceinline__ unsigned shared_start(const void* dynamic) {
     if (shared_address(dynamic) != 1024) __trap();
     return 1024;
 }
-// The number of this thread's group of four warps: the same in all lanes, as the compiler then knows.
-__device__ __forceinline__ int group_number() { return __shfl_sync(0xffffffffu, threadIdx.x / 128, 0); }
+// The number of this thread's warpgroup: the shuffle tells the compiler that it is the same in all lanes.
+__device__ __forceinline__ int warpgroup_index() { return __shfl_sync(0xffffffffu, threadIdx.x / 128, 0); }

@@ -25,7 +25,7 @@ __device__ __forceinline__ unsigned integer(float x, float one) {
 __device__ __forceinline__ unsigned integers(float x, float y, float one) {
     return __byte_perm(integer(x, one), integer(y, one), 0x0040);
 }
-// Two columns: halves, and as integers the columns and what the halves leave out of them.
+// Two columns: as halves, as integers, and as integers what the halves round away.
 struct HiIntegers { unsigned hi, whole, lo; };
 __device__ __forceinline__ HiIntegers split_integers(float x, float y) {
     x *= QK_FACTOR, y *= QK_FACTOR;

@@ -39,7 +39,7 @@ paper(const Params p)
     for (int i = threadIdx.x; i < p.Nq; i += THREADS) l[i] = 0.0f, m[i] = BELOW_ALL_SCORES;
 
     for (int key0 = 0; key0 < p.Nk; key0 += BC) {  // 5
-        __syncthreads();  // nobody reads the tile before any more
+        __syncthreads();  // all threads have read the tile before
         load_rows<BC, D + 1>(K, k + (long long)key0 * D, p.Nk - key0);  // 6
         load_rows<BC, D>(V, v + (long long)key0 * D, p.Nk - key0);
 

@@ -1,6 +1,6 @@
 #pragma once
-// What a launch passes: the one argument of every kernel, by value. hw4cli/plans/launch.py lays out the same bytes, and a
-// test compares both.
+// What a launch passes: the one argument of every kernel, by value. hw4cli/plans/launch.py lays out the same bytes;
+// tests/plans/test_layouts.py compares them, and those of all other parameter structs.
 
 #ifndef CAUSAL  // whether a row sees no key behind the diagonal (mask.cuh)
 #define CAUSAL 0
@@ -14,8 +14,8 @@ template <class T> struct Matrix {  // of each batch and head, its rows one afte
 struct Params {
     Matrix<const float> q, k, v;
     Matrix<float> o;
-    float* lse;         // of each row: log of the sum over keys of exp(score), natural; null where nobody asks for it
-    void* scratch;      // what a kernel keeps from one of its launches to the next; the pointers below lead into it
+    float* lse;         // of each row: log of the sum over keys of exp(score), natural; null where it is not wanted
+    void* scratch;      // memory that a plan's launches share; the pointers below lead into it
     unsigned* absmax;   // five numbers that were 0: what is largest in Q, K and V (absmax.cuh)
     char* tiles;        // K and V, converted (tiles.cuh)
     float2* row_stats;  // for each split of the keys and each row: m, l

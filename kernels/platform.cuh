@@ -6,7 +6,7 @@
 #define FULL_WARP 0xffffffffffffffffull
 #define SHFL(value, lane) __shfl(value, lane, 32)
 #define SHFL_XOR(value, bits) __shfl_xor(value, bits, 32)
-#define ANY(condition) __any(condition)  // of both warps: who takes it for one warp's does more than must be done
+#define ANY(condition) __any(condition)  // of both warps: true for more rows than necessary
 #else
 #define FULL_WARP 0xffffffffu
 #define SHFL(value, lane) __shfl_sync(FULL_WARP, value, lane)

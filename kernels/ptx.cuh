@@ -58,7 +58,7 @@ __device__ __forceinline__ void store_shared(unsigned to, unsigned short x) {
     asm volatile("st.shared.u16 [%0], %1;" ::"r"(to), "h"(x) : "memory");
 }
 
-// To global memory, what nobody reads soon: it leaves the caches before all else.
+// Stores to global memory what no thread reads soon: it leaves the caches first.
 __device__ __forceinline__ void store_once(float* to, float4 x) {
     asm volatile("st.global.cs.v4.f32 [%0], {%1, %2, %3, %4};" ::"l"(to), "f"(x.x), "f"(x.y), "f"(x.z), "f"(x.w) : "memory");
 }
@@ -74,16 +74,16 @@ __device__ __forceinline__ void copy16_async(unsigned to, const float* from, boo
     asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
                  ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
 }
-// The same, of what nobody reads again: it leaves the L2 cache before all else.
+// The same for what no block reads again: it leaves the L2 cache first.
 __device__ __forceinline__ void copy16_once(unsigned to, const float* from, bool inside) {
     asm volatile("{.reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0; "
                  "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, policy;}"
                  ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
 }
-__device__ __forceinline__ void copies_arrived() { asm volatile("cp.async.wait_all;" ::: "memory"); }
+__device__ __forceinline__ void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 // The copies since the last call are a group; wait until at most LATER groups of this thread have not arrived.
-__device__ __forceinline__ void group_copies() { asm volatile("cp.async.commit_group;" ::: "memory"); }
-template <int LATER> __device__ __forceinline__ void copies_arrived_but() {
+__device__ __forceinline__ void cp_async_commit() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int LATER> __device__ __forceinline__ void cp_async_wait() {
     asm volatile("cp.async.wait_group %0;" ::"n"(LATER) : "memory");
 }
 // The largest of a warp's numbers.
@@ -93,14 +93,14 @@ __device__ __forceinline__ unsigned warp_max(unsigned x) {
 }
 #endif
 
-// The launch behind this one may begin, and waits itself (await_launch) until all that came before has been written. Both do
-// nothing where launches were not asked to overlap.
-__device__ __forceinline__ void allow_next_launch() {
+// Programmatic dependent launch: the next launch may begin; it waits (griddep_wait) until all writes of the launches before are
+// visible. Both do nothing where launches do not overlap.
+__device__ __forceinline__ void griddep_launch() {
 #if ARCH >= 900
     asm volatile("griddepcontrol.launch_dependents;" ::: "memory");
 #endif
 }
-__device__ __forceinline__ void await_launch() {
+__device__ __forceinline__ void griddep_wait() {
 #if ARCH >= 900
     asm volatile("griddepcontrol.wait;" ::: "memory");
 #endif

@@ -79,7 +79,7 @@ __device__ __forceinline__ Task task_of_split(unsigned block, const Params& p)
     return t;
 }
 
-// How many splits have a key for a row: always the first ones. What the others leave for it is not to be read.
+// How many splits have a key for a row: always the first ones. The others have no result for it.
 __device__ __forceinline__ int splits_of(const Params& p, int row)
 {
     return CAUSAL ? ceil_div(keys_of(p, row), keys_of_split(p)) : p.splits;

@@ -37,7 +37,7 @@ smallbr(const Params p)
 
     for (int key0 = 0; key0 < last_key(p, t); key0 += BC) {
         const Mask mask = mask_at(p, t.row0, key0, p.Nk - key0);
-        __syncthreads();  // nobody reads the tile before any more
+        __syncthreads();  // all threads have read the tile before
         load_rows<BC, D + 1>(K, k + (long long)key0 * D, p.Nk - key0);
         load_rows<BC, D>(V, v + (long long)key0 * D, p.Nk - key0);
         __syncthreads();

@@ -51,7 +51,7 @@ struct Stream {
         }
         from += BC * D;
     }
-    __device__ __forceinline__ void finish() { copies_arrived(); }  // a barrier must follow
+    __device__ __forceinline__ void finish() { cp_async_wait_all(); }  // a barrier must follow
 #else
     __device__ __forceinline__ void start(int left) {
         rows = min(left, BC);

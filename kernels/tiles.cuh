@@ -7,23 +7,11 @@
 #include "mma.cuh"
 #include "platform.cuh"
 
-#ifndef WARPGROUPS  // whether warpgroup.cuh multiplies, where it can
-#define WARPGROUPS 0
-#endif
-#ifndef GROUPS  // of four warps that take turns (turns.cuh), beside one that copies
+#ifndef GROUPS  // consumer warpgroups of a block, beside one producer (split_wgmma.cuh)
 #define GROUPS 0
 #endif
-#ifndef BALANCED  // whether blocks that stay take the last tasks in equal shares, some of them in two parts (turns.cuh)
+#ifndef BALANCED  // whether persistent blocks share out the last tasks equally, some of them in two ranges (streamk.cuh)
 #define BALANCED 0
-#endif
-#ifndef Q_AHEAD  // whether Q of a block's next task is brought beside the work on this one (queries.cuh)
-#define Q_AHEAD 0
-#endif
-#ifndef INT8  // whether the products with a lo of Q or K are of integers (integers.cuh)
-#define INT8 0
-#endif
-#ifndef CONVERTING  // if blocks may convert before they attend (converters.cuh): a tile, in percent of attention to it
-#define CONVERTING 0
 #endif
 
 constexpr int WORKERS = THREADS - (GROUPS ? 128 : 0);  // threads that have rows

@@ -7,19 +7,19 @@
 #include "sixteen.cuh"
 
 #if WARPGROUPS
-// What the threads have done with the registers of c and a comes before the products that follow.
-__device__ __forceinline__ void group_begin() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
+// Orders the threads' accesses to the registers of c and a before the products that follow.
+__device__ __forceinline__ void wgmma_fence() { asm volatile("wgmma.fence.sync.aligned;" ::: "memory"); }
 // The products since the last call are a group.
-__device__ __forceinline__ void group_end() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
+__device__ __forceinline__ void wgmma_commit() { asm volatile("wgmma.commit_group.sync.aligned;" ::: "memory"); }
 // Wait until at most LATER groups of products are still computed.
-template <int LATER> __device__ __forceinline__ void group_wait() {
+template <int LATER> __device__ __forceinline__ void wgmma_wait() {
     asm volatile("wgmma.wait_group.sync.aligned %0;" ::"n"(LATER) : "memory");
 }
-// The tensor cores use these registers: the compiler must not move what it does with them across this.
-template <int N> __device__ __forceinline__ void keep(float (&c)[N][4]) {
+// A fence for the compiler: the tensor cores use these registers, and accesses to them must not move across this.
+template <int N> __device__ __forceinline__ void fence_registers(float (&c)[N][4]) {
     UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++) asm volatile("" : "+f"(c[n][e])::"memory");
 }
-template <int N> __device__ __forceinline__ void keep(int (&c)[N][4]) {
+template <int N> __device__ __forceinline__ void fence_registers(int (&c)[N][4]) {
     UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++) asm volatile("" : "+r"(c[n][e])::"memory");
 }
 

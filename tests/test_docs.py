@@ -129,12 +129,12 @@ def test_the_tutorials_first_program_is_wrong_as_it_says_and_its_second_one_acce
 def test_the_pages_cite_the_lines_on_which_their_mistakes_stand():
     check, own = ((ROOT / f"docs/{name}.md").read_text() for name in ("check", "kernels-of-your-own"))
     with_barrier, odd, mine = text_of("barrier", "float4"), text_of("odd", "flash"), text_of("mine", "shared")
-    barrier = "".join(line for line in with_barrier.splitlines(True) if "// nobody reads the tile" not in line)
+    barrier = "".join(line for line in with_barrier.splitlines(True) if "// all threads have read the tile" not in line)
     stored, used = line_of("K[swizzle(chunk", barrier), line_of("b = K[swizzle(", barrier)
     assert f"at barrier.cu:{used} what thread 0 wrote\n    at barrier.cu:{stored}," in check
     assert f"Lines {stored} and {used} are where" in check
     assert f"at odd.cu:{line_of('*(float4*)(to + row_at(i)', odd)} whose" in check
-    assert "const Mask mask{left, " in (ROOT / "kernels/tensor.cuh").read_text()
+    assert "const Mask mask{left, " in (ROOT / "kernels/split_mma.cuh").read_text()
     assert "`const Mask mask{left + 1, …}`" in check
     after_the_tile = line_of("float s = 0.0f;", mine) + 1  # the page gives the file a line with another tile
     assert f"mine.cu:{after_the_tile}: identifier" in own

@@ -68,7 +68,7 @@ def run_half(
     """
     props = replace(DEVICES[cc], sms=sms or DEVICES[cc].sms)
     planned = plan16(work, props, kernel, tiling)
-    library = Library(shared_object(source or kernel_path(planned.variant), planned.macros, cc, lanes, build))
+    library = Library(shared_object(source or kernel_path(planned.source), planned.macros, cc, lanes, build))
     library.add_as(adds_as)
     rows = work.batch, work.heads, work.Nq
     shape = *rows, work.d + gap

@@ -182,7 +182,7 @@ class Gpu:
 
     def is_compiled(self, plan: Plan) -> bool:
         """Whether a plan's functions are loaded already."""
-        return (plan.variant, plan.options) in self._modules
+        return (plan.source, plan.options) in self._modules
 
     def empty(self, shape: tuple[int, ...]) -> Any:
         """A new float32 array on the GPU."""
@@ -218,7 +218,7 @@ class Gpu:
     def read(self, plan: Plan, symbol: str, shape: tuple[int, ...]) -> Any:
         """A global array of int64 of a plan's compiled code, as a NumPy array of this shape; waits for the GPU."""
         self.functions(plan)
-        memory = self._modules[plan.variant, plan.options].get_global(symbol)
+        memory = self._modules[plan.source, plan.options].get_global(symbol)
         return self.cupy.ndarray(shape, np.int64, memptr=memory).get()
 
     def machine_code(self, plan: Plan) -> bytes:
@@ -228,7 +228,7 @@ class Gpu:
     def functions(self, plan: Plan) -> tuple[Any, ...]:
         """The compiled functions of a plan, one a launch, compiled on first use."""
         with self._compiling:  # one thread compiles, the others wait for it
-            return self._compiled(plan.variant, plan.options, tuple((x.symbol, x.shared) for x in plan.launches))
+            return self._compiled(plan.source, plan.options, tuple((x.symbol, x.shared) for x in plan.launches))
 
     def _compile(self, variant: str, options: tuple[str, ...], symbols: tuple[tuple[str, int], ...]) -> tuple[Any, ...]:
         """The compiled functions, one a launch; the machine code is kept on disk."""
@@ -309,7 +309,7 @@ def as_file(code: bytes) -> Iterator[str]:
 
 def kernel_of(plan: Plan) -> Kernel:
     """What is compiled for a plan."""
-    return plan.variant, (f"-DABSMAX_CHUNK={ABSMAX_CHUNK}", *plan.options)
+    return plan.source, (f"-DABSMAX_CHUNK={ABSMAX_CHUNK}", *plan.options)
 
 
 def nvidia_gpu_is_here() -> bool:

@@ -133,7 +133,7 @@ def check_plan(
 
 def compiled(name: str, plan: Plan, props: DeviceProperties, compiler: Compiler | HipCompiler) -> Compiled:
     """A plan's kernels, compiled."""
-    source, symbols = kernel_source(name, hip=bool(props.gfx)), [launch.symbol for launch in plan.launches]
+    source, symbols = kernel_source(plan.source, hip=bool(props.gfx)), [launch.symbol for launch in plan.launches]
     try:
         if isinstance(compiler, HipCompiler):
             code = compiler.compile(source, f"{Path(name).stem}.cu", (*hiprtc.OPTIONS, *plan.options))

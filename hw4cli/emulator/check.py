@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, replace
 from itertools import product
@@ -206,29 +206,29 @@ def check_kernel(
     seconds: float | None = None,
     progress: Progress | None = None,
 ) -> list[Mistake]:
-    """What is wrong with a kernel, each mistake once, causes first; `source` is a file in place of the variant's own.
+    """What is wrong with a kernel, each mistake once, causes first; `source` is a file in place of the plans' own.
 
     It is compiled and run on each shape (`shape`: on this one alone) and kind of data, by all builds that look for
     mistakes or those of `builds`. A run may take `seconds` of processor time, or so many as its work needs on a slow
     machine; `progress` counts the runs. Raises InputError if it does not compile, MachineError if there is no C++
     compiler, or the props cannot start such a launch.
     """
-    source = source or kernel_path(variant.name)
     trials = trials_of(variant, props, [shape] if shape else shapes, data, tile)
     children = Children()
     with ThreadPoolExecutor(workers()) as pool:
 
-        def compiled(macros: Mapping[str, int], width: int, build: str) -> Path:
-            return shared_object(source, macros, props.cc, width, build, children.run)
+        def compiled(plan: Plan, width: int, build: str) -> Path:
+            file = source or kernel_path(plan.source)
+            return shared_object(file, plan.macros, props.cc, width, build, children.run)
 
         def run(build: str, width: int) -> list[tuple[Trial, str, Job, Outcome]]:
             wanted = [trial for trial in trials if build != ASAN or trial.shape not in FAR]
-            objects = {trial.plan.options: trial.plan.macros for trial in wanted}
-            made = pool.map(lambda macros: compiled(macros, width, build), objects.values())
+            objects = {trial.plan.options: trial.plan for trial in wanted}
+            made = pool.map(lambda plan: compiled(plan, width, build), objects.values())
             paths = dict(zip(objects, made, strict=True))
             for trial in wanted if is_own_kernel(variant.name) else ():
-                symbols = [launch.symbol for launch in trial.plan.launches]
-                check_kernels(variant.name, source, paths[trial.plan.options], symbols)
+                plan, symbols = trial.plan, [launch.symbol for launch in trial.plan.launches]
+                check_kernels(variant.name, source or kernel_path(plan.source), paths[plan.options], symbols)
             runs = [
                 (trial, kind, replace(job, seconds=seconds or job.seconds))
                 for trial in wanted

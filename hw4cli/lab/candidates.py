@@ -198,7 +198,7 @@ class ArraySpace:
         assert tile is not None  # every kernel with a space has one of its own
         own = tile(work, props)
         for tiling in dict.fromkeys((own, *_other_schedules(own), *(() if self.quick else SPACES[kernel]))):
-            if isinstance(tiling, half.Tiling) and tiling.ones and not 32 < work.d <= 64:  # 64 columns: half.cuh
+            if isinstance(tiling, half.Tiling) and tiling.ones and not 32 < work.d <= 64:  # 64 columns: halfgroup.cuh
                 continue
             yield Candidate(kernel, (tiling.rows, tiling.keys), tiling == own, _knobs_of(tiling), tiling)
 

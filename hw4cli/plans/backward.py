@@ -12,7 +12,7 @@ from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
 
 NAME = "backward"
 DELTA_ROWS = 32  # lanes to a row of delta
-# BackwardParams in kernels/backward.cu.
+# BackwardParams in kernels/gradients.cuh.
 _LAYOUT = struct.Struct("@" + 8 * "Qqqq" + "QQ" + "6i" + "f" + "0Q")
 
 

@@ -17,7 +17,7 @@ LEAST_CC = 80
 THREADS = 256  # of what prepares a tile
 TILE_ROWS = 32  # that share a factor
 ALIGNMENT = 256
-# What PiecesParams in kernels/pieces.cuh has behind BackwardParams.
+# What PiecesParams in kernels/backward_mma.cu has behind BackwardParams.
 _LAYOUT = struct.Struct("@" + 4 * "Qqqq" + "QQQ" + "iii" + "0Q")
 
 

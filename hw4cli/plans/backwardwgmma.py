@@ -16,7 +16,7 @@ NAME = "backward_wgmma"
 OWNED = 64  # rows of a group of four warps
 STATS_THREADS, STATS_BYTES = 256, 8
 LINE = 128  # bytes: stats are copied as rows of so many
-# BackwardParams in kernels/backward_wgmma.cuh, behind its nine tensor maps.
+# TiledParams in kernels/backward_wgmma.cuh, behind its nine tensor maps.
 _LAYOUT = struct.Struct("<" + 5 * "Qqqq" + 5 * "Q" + 12 * "i" + 2 * "f")
 
 
@@ -141,7 +141,7 @@ def tiled_arguments(
     cut: Sequence[int] | None = None,
     sums: Sequence[int] = (0, 0, 0),
 ) -> bytes:
-    """BackwardParams. `tiles`: rows of tiles of K and V that are streamed, and of Q and dO; `section`: heads that are
+    """TiledParams. `tiles`: rows of tiles of K and V that are streamed, and of Q and dO; `section`: heads that are
     worked on together; `cut`: as cut.Cut; `sums`: addresses of parts, of dQ and of counts."""
     q, k, v, o, do, dq, dk, dv = arrays.matrices
     queries, keys = (work.heads, work.Nq), (work.kv_heads, work.Nk)

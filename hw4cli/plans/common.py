@@ -78,7 +78,7 @@ def splits_for(
     longest: int, cost: int, causal_cost: int, most: int = MOST_SPLITS
 ) -> Callable[[Workload, Tile, DeviceProperties], int]:
     """Into how many parts the keys are split: see split_count and causal_split_count. One, where blocks that stay share
-    out what is left of whole rounds (BALANCED: kernels/parts.cuh)."""
+    out what is left of whole rounds (BALANCED: kernels/streamk.cuh)."""
 
     def splits(shape: Workload, tile: Tile, props: DeviceProperties) -> int:
         blocks = formulas.row_blocks(shape.B, shape.Nq, tile["BR"])
@@ -176,7 +176,7 @@ def turns_of(shape: Workload, tile: Tile, props: DeviceProperties) -> Tile:
 
 
 def converting(shape: Workload, tile: Tile, integers: bool) -> int:
-    """CONVERTING of kernels/converters.cuh: what it costs a block to convert a tile; 0: no block does."""
+    """CONVERTING of kernels/producers.cuh: what it costs a block to convert a tile; 0: no block does."""
     cost, rows = CONVERTING[padded_d(shape.d), integers]
     return ceil_div(cost * rows, tile["BR"]) if shape.N <= CONVERTING_LONGEST else 0
 

@@ -34,7 +34,7 @@ def convert_blocks(tiles: int, BC: int, width: int, chunks: int, threads: int) -
 
 
 class Converters(NamedTuple):
-    """Which blocks convert K and V of later batches before they attend (kernels/converters.cuh); no `blocks`: none."""
+    """Which blocks convert K and V of later batches before they attend (kernels/producers.cuh); no `blocks`: none."""
 
     blocks: int
     first: int  # so many batches are converted by the pass before: all, if there are no converters

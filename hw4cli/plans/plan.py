@@ -81,7 +81,7 @@ class Launch:
     """One kernel launch: symbol, blocks (one-dimensional), threads a block, dynamic shared bytes.
 
     early: where the GPU can, it begins before the launch in front of it has ended, for which the kernel waits itself
-    (await_launch)."""
+    (griddep_wait)."""
 
     symbol: str
     grid: int
@@ -113,6 +113,12 @@ class Plan:
     finds_absmax: bool = False
     main_symbol: str = ""  # of the launch that does the work, where that is not the variant's name
     cut: tuple[int, ...] = ()  # how work is cut into parts, as the launches' argument says it
+    file: str = ""  # kernels/FILE.cu, where that is not the variant's name
+
+    @property
+    def source(self) -> str:
+        """The kernel's file: kernels/SOURCE.cu, or PATH.cu of the user's own."""
+        return self.file or self.variant
 
     @property
     def scratch(self) -> int:
@@ -160,6 +166,7 @@ class Kernel:
     name: str  # its file kernels/NAME.cu, what its symbols' names begin with, and the value of --kernel
     idea: str
     _: KW_ONLY
+    strategies: tuple[str, ...] = ()  # files kernels/NAME.cu of other strategies, which its plans name
     # In pictures, on light paper and on dark, with a contrast of 4.5 to 1 as text; None: the next that is free.
     colour: tuple[str, str] | None = None
     types: tuple[str, ...] = (FLOAT32,)  # of the elements that it takes
@@ -208,6 +215,8 @@ class Variant(Kernel):
     own_scale: bool = False  # it computes the scale itself, and must know of how many columns: macro SCALED
     least_cc: int = 0  # the least compute capability that it needs
     main_symbol: str = ""  # of the launch that does the work, where that is not the variant's name
+    # Of a tile with all that follows: the file of the strategy that it is for, of a kernel with more than one.
+    file: Callable[[Tile], str] | None = None
     space: tuple[tuple[int, int], ...] = ()  # tiles, (BR, BC), that `hw4 tune` tries
     # Of its own tile with all that follows: macros of which `hw4 tune` tries other values, one at a time.
     knobs: Callable[[Tile], Mapping[str, tuple[int, ...]]] = lambda tile: {}
@@ -231,7 +240,8 @@ class Variant(Kernel):
     def like(self, name: str, idea: str, symbol: Callable[[str], str] | None = None, **changes: Any) -> "Variant":
         """Another kernel that is launched as this one is, but for `changes`, which replace fields of the entry.
 
-        Its symbols are this one's, renamed by `symbol`: by default, its name stands where this one's stood.
+        Its symbols are this one's, renamed by `symbol`: by default, its name stands where this one's stood. It has one
+        file: of a kernel with several strategies, it takes the plans that are for this one's own file.
         """
         renamed = symbol or (lambda old: name + old.removeprefix(self.name))
 
@@ -268,6 +278,8 @@ class Variant(Kernel):
                 f"kernel {self.name} needs compute capability {self.least_cc / 10}, "
                 f"this GPU {'is' if props.gfx else 'has'} {props.gfx or props.cc / 10}"
             )
+        if self.file is None and props.warpgroups:  # whose files are others
+            props = replace(props, warpgroups=False)
         true_d, shape = shape.d, shape.stored
         given = tile or self.tile(shape, props)
         chosen = {**given, **self.derived(shape, given, props), **given}
@@ -290,8 +302,9 @@ class Variant(Kernel):
         macros = {"D": shape.d, **chosen, **({"CAUSAL": 1} if shape.causal else {})}
         if self.own_scale and shape.d != true_d:
             macros["SCALED"] = true_d
-        return Plan(self.name, macros, launches, scratch, splits, self.finds_absmax, self.main_symbol)
+        file = self.file(chosen) if self.file else ""
+        return Plan(self.name, macros, launches, scratch, splits, self.finds_absmax, self.main_symbol, file=file)
 
 
 # What is known of one kernel, and not of another that is launched in the same way.
-OF_ONE_KERNEL = {"colour", "lse", "proven", "automatic", "native", "stamps", "emulated"}
+OF_ONE_KERNEL = {"colour", "lse", "proven", "automatic", "native", "stamps", "emulated", "strategies", "file"}

@@ -1,4 +1,4 @@
-"""split and exact: kernels on tensor cores (kernels/split.cu, kernels/exact.cu); and what fp16 and these lose."""
+"""split and exact: kernels on tensor cores (kernels/split*.cu, kernels/exact.cu); and what fp16 and these lose."""
 
 import struct
 from collections.abc import Callable
@@ -37,7 +37,7 @@ CONVERT_THREADS, CONVERT_CHUNKS = 256, 4  # of the pass that converts, each of e
 
 
 def _warpgroups(d: int, props: DeviceProperties, pieces: int) -> bool:
-    """Whether warpgroups multiply (kernels/warpgroup.cuh): rows of 8 columns at least, with zeros.
+    """Whether warpgroups multiply (kernels/split_wgmma.cu, split_short.cu): rows of 8 columns at least, with zeros.
 
     `pieces` is that of P and of V."""
     return props.warpgroups and pieces == 1 and 4 < d <= 64
@@ -78,8 +78,8 @@ class Policy(NamedTuple):
     small_first: bool  # a score's sum begins at 0 with the small products; else at BIAS - m, with all of a column
     rounded_sum: bool  # l is the sum of the rounded P, by a product with ones, so that P's rounding cancels in part
     integers: bool = False  # the products of a score with a second term are of 8-bit integers (kernels/integers.cuh)
-    polynomial: bool = False  # some exponentials may be by polynomial (kernels/scores.cuh)
-    shared: bool = False  # two blocks may add up a row, each some of its keys, as many as they like (kernels/parts.cuh)
+    polynomial: bool = False  # some exponentials may be by polynomial (kernels/split_wgmma.cuh)
+    shared: bool = False  # two blocks may add up a row, each any number of its keys (kernels/streamk.cuh)
 
 
 def policy(held: Pieces, N: int, d: int, props: DeviceProperties) -> Policy:
@@ -199,7 +199,7 @@ def _by_warps(pieces: int) -> Callable[[int, Tile, DeviceProperties, bool], tupl
         threads = 32 * tile["BR"] // rows
         blocks = 3 if inblock and width == 32 else 2 if width == 32 or inblock else 256 // max(threads, 128)
         fitting = _room(blocks, props) // _stage_bytes(d, tile, pieces)
-        least = 4 if tile["BC"] < 64 and pieces == 1 else 3  # to load one ahead: see Ring in ring.cuh
+        least = 4 if tile["BC"] < 64 and pieces == 1 else 3  # to load one ahead: see Ring in split_mma.cuh
         return threads, max(1, blocks), 2 if inblock else max(least, min(4, fitting))
 
     return by_warps
@@ -275,6 +275,17 @@ def _scratch(pieces: int) -> Callable[[Workload, Tile, int], Scratch]:
     return scratch
 
 
+def _file(name: str) -> Callable[[Tile], str]:
+    """The file for a tile: on Hopper there are others, for few keys and for more."""
+
+    def file(tile: Tile) -> str:
+        if not tile["WARPGROUPS"]:
+            return name
+        return f"{name}_short" if tile["INBLOCK"] else f"{name}_wgmma"
+
+    return file
+
+
 def _variant(name: str, idea: str, held: Pieces, error_bound: float, **known: Any) -> Variant:
     """A kernel on tensor cores; `known`: other fields of the entry."""
     return Variant(
@@ -289,6 +300,8 @@ def _variant(name: str, idea: str, held: Pieces, error_bound: float, **known: An
         splits=splits_for(NO_LIMIT, SPLIT_COST, CAUSAL_COST[held.terms]),
         finds_absmax=True,
         least_cc=80,
+        strategies=(f"{name}_wgmma", f"{name}_short") if held.terms == 1 else (),
+        file=_file(name),
         space=tiles_of((64, 128, 192, 256), (32, 64, 128)),  # by warp groups: 64 rows each
         knobs=lambda tile: {} if tile["INBLOCK"] else {"STAGES": (2, 3, 4, 5, 6)},
         pieces=held,

@@ -24,8 +24,8 @@ __device__ __forceinline__ void store_shared(unsigned to, float4 x) { store_shar
 __device__ __forceinline__ void store_shared(unsigned to, float a) { *(LDS float*)(size_t)to = a; }
 
 // Launches do not overlap.
-__device__ __forceinline__ void allow_next_launch() {}
-__device__ __forceinline__ void await_launch() {}
+__device__ __forceinline__ void griddep_launch() {}
+__device__ __forceinline__ void griddep_wait() {}
 
 // A wavefront's lanes work in step: what must not happen is that the compiler moves loads and stores across this.
 __device__ __forceinline__ void order_wavefront() {

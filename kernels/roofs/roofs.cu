@@ -109,16 +109,16 @@ ROOF_MMA(roof_mma_int8, "m16n8k32.row.col.s32.s8.s8.s32", int, "r", four_bytes)
         __syncthreads();                                                                                             \
         const unsigned long long b = (shared_address(shared) & 0x3ffff) >> 4 | 128ull << 16 | 8ull << 32;            \
         for (int r = 0; r < rounds; r++) {                                                                           \
-            keep(c);                                                                                                 \
-            group_begin();                                                                                           \
+            fence_registers(c);                                                                                                 \
+            wgmma_fence();                                                                                           \
             UNROLL for (int n = 0; n < CHAINS; n++)                                                                  \
                 asm volatile("{.reg .pred p; setp.eq.u32 p, 0, 0; wgmma.mma_async.sync.aligned." INSTRUCTION         \
                              " {" C64 "}, {%64,%65,%66,%67}, %68, p" SCALES ";}"                                     \
                              : IN(c) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b));                          \
-            group_end();                                                                                             \
-            group_wait<0>();                                                                                         \
+            wgmma_commit();                                                                                             \
+            wgmma_wait<0>();                                                                                         \
         }                                                                                                            \
-        keep(c);                                                                                                     \
+        fence_registers(c);                                                                                                     \
         UNROLL for (int n = 0; n < 64; n++) sum += c[n / 4][n % 4];                                                  \
         if (sum == -1) *to = sum;                                                                                    \
     }

@@ -40,7 +40,7 @@ def execute(kernel, cc, work, arrays, scale, splits=0):
     calls = as_batches(work, operands(arrays))
     lse = np.full(work.batch * work.heads * work.Nq, np.nan, np.float32)
     plan = variant.plan(calls.each[0].shape, DEVICES[cc])
-    library = Library(shared_object(kernel_path(kernel), plan.macros, cc, 32, PLAIN))
+    library = Library(shared_object(kernel_path(plan.source), plan.macros, cc, 32, PLAIN))
     library.add_as(cc)
     scratch = np.full(plan.scratch + 128, 0xFF, np.uint8)  # NaN
     address = -(-scratch.ctypes.data // 64) * 64

@@ -38,7 +38,7 @@ class EmulatedGpu(Gpu):
     def functions(self, plan):
         key = plan.variant, plan.options
         if key not in self._libraries:
-            path = shared_object(kernel_path(plan.variant), plan.macros, self.props.cc, 32, PLAIN)
+            path = shared_object(kernel_path(plan.source), plan.macros, self.props.cc, 32, PLAIN)
             self._libraries[key] = Library(path)
 
         def function(step):

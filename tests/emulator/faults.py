@@ -20,7 +20,8 @@ class Fault:
     new: str
     kind: str
     says: str = ""
-    file: str = ""
+    file: str = ""  # if not the kernel's own
+    source: str = ""  # the kernel's file, if it is not called after the kernel
     shape: Workload = TAIL
     data: str = RANDOM_DATA
     build: str = RACE
@@ -56,7 +57,7 @@ BARRIERS = [
     Fault(
         "flash: no wait for copies",
         "flash",
-        "void finish() { copies_arrived(); }",
+        "void finish() { cp_async_wait_all(); }",
         "void finish() {}",
         "race",
         "asynchronous copy",
@@ -72,8 +73,8 @@ BARRIERS = [
     Fault(
         "float4: no barrier before the tile is replaced",
         "float4",
-        "__syncthreads();  // nobody",
-        "// nobody",
+        "__syncthreads();  // all threads",
+        "// all threads",
         "race",
         "__syncthreads() is missing",
     ),
@@ -123,8 +124,8 @@ BARRIERS = [
     Fault(
         "float4: a barrier in a branch",
         "float4",
-        "__syncthreads();  // nobody",
-        "if (t.row0 + warp_row < p.Nq) __syncthreads();  // nobody",
+        "__syncthreads();  // all threads",
+        "if (t.row0 + warp_row < p.Nq) __syncthreads();  // all threads",
         "divergence",
         "__syncthreads",
     ),

@@ -34,7 +34,7 @@ extern "C" __global__ void one_load(const Params p) {
 extern "C" __global__ void one_wgmma(const Params p) {
     const unsigned t = threadIdx.x, of = blockIdx.x * 128 + t;
     for (unsigned n = t; n < 512; n += 128) window[n] = ((const float4*)p.k.data)[blockIdx.x * 512 + n];
-    fence_async();
+    fence_proxy_async();
     __syncthreads();
     const unsigned at = shared_address(window);
     const unsigned long long b = (at & 0x3ffff) >> 4 | 4096ull >> 4 << 16 | 1024ull >> 4 << 32 | 1ull << 62;
@@ -42,13 +42,13 @@ extern "C" __global__ void one_wgmma(const Params p) {
     for (int n = 0; n < 32; n++) c[n / 4][n % 4] = p.v.data[of * 32 + n], more[n % 4] = c[0][n % 4];
     unsigned a[4];
     for (int n = 0; n < 4; n++) a[n] = ((const unsigned*)p.q.data)[of * 4 + n];
-    keep(c);
-    group_begin();
+    fence_registers(c);
+    wgmma_fence();
     if (p.splits == 1) wgmma_rows(c, more, a, b);
     else wgmma(c, a, b);
-    group_end();
-    group_wait<0>();
-    keep(c);
+    wgmma_commit();
+    wgmma_wait<0>();
+    fence_registers(c);
     for (int n = 0; n < 32; n++) p.o.data[of * 32 + n] = c[n / 4][n % 4] + (p.splits == 1 && n < 4 ? more[n] : 0);
 }
 #endif

@@ -28,7 +28,7 @@ READS = {  # of each kernel: in which file what is replaced, where it reads Q an
         "flash.cu": ("*(const float4*)(from + half", "(moved += 16, 0), *(const float4*)(from + half"),
     },
     "split": {
-        "ring.cuh": ('#include "convert.cuh"', f'#include "convert.cuh"\n{COPIES}'),
+        "split_mma.cuh": ('#include "inblock.cuh"', f'#include "inblock.cuh"\n{COPIES}'),
         "fragments.cuh": ("*(const float2*)(q", "(moved += 8, 0), *(const float2*)(q"),
     },
 }

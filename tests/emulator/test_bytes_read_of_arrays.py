@@ -26,11 +26,9 @@ COPIES = "\n".join(
 BY_COPIES = {"halfmma.cuh": ('#include "mma.cuh"', f'#include "mma.cuh"\n{COPIES}')}
 # Of the kernels on Hopper what passes, which the copy engine brings; each owned row comes once.
 PASSES = {
-    "backward_stats.cuh": ("", ""),
-    "backward_group.cuh": ("", ""),
     "backward_wgmma.cuh": (
-        "barrier_expect<G::STAGE_BYTES>(barrier);",
-        "barrier_expect<G::STAGE_BYTES>(barrier);"
+        "mbarrier_expect<G::STAGE_BYTES>(barrier);",
+        "mbarrier_expect<G::STAGE_BYTES>(barrier);"
         "moved += 4 * D * min(G::BC, (G::KEYS ? p.Nq : p.Nk) - j * G::BC) + G::STATS_BYTES;",
     ),
 }

@@ -57,7 +57,7 @@ class Launcher:
         steps = [replace(step, grid=blocks[step.symbol]) if step.symbol in by_rows else step for step in plan.launches]
         lse = np.full(N, np.nan, np.float32)
         self.changes = {"Nq": queries, "Nk": keys, "causal_offset": offset, "lse": lse.ctypes.data}
-        made = library.Library(shared_object(kernel_path(name), plan.macros, cc, 32, PLAIN))
+        made = library.Library(shared_object(kernel_path(plan.source), plan.macros, cc, 32, PLAIN))
         made.add_as(cc)
         outcome = made.run(replace(plan, launches=tuple(steps)), block, watched=False)
         assert outcome.finished
@@ -98,7 +98,7 @@ def test_more_than_a_section_of_batches_whose_keys_are_split_are_all_computed(na
     shape = Shape(*sizes, causal=True)
     plan = replace(VARIANTS[name], splits=lambda *_: splits).plan(shape, DEVICES[cc])
     block = make_data(RANDOM_DATA, shape)
-    made = library.Library(shared_object(kernel_path(name), plan.macros, cc, 32, PLAIN))
+    made = library.Library(shared_object(kernel_path(plan.source), plan.macros, cc, 32, PLAIN))
     made.add_as(cc)
     o = made.run(plan, block, watched=False).o
     assert np.abs(o - exact_attention(block, causal=True)).max() <= allowed(name, cc, block)

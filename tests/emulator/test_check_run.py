@@ -32,7 +32,7 @@ def test_a_right_kernel_has_no_mistake(hw4, mine, tmp_path):
 
 
 def test_a_missing_barrier_is_told_with_both_lines_and_what_is_missing(hw4, mine, tmp_path):
-    mine("        __syncthreads();  // nobody", "        // nobody")
+    mine("        __syncthreads();  // all threads", "        // all threads")
     done = hw4("check", "./mine.cu", "--run", *SMALL, "--json", cwd=tmp_path)
     assert done.returncode == 1
     races = [record for record in json.loads(done.stdout) if record["kind"] == "race"]

@@ -20,13 +20,14 @@ ALL = [*FAULTS, *TENSOR_FAULTS]
 
 def kernel_with(fault, folder):
     """The kernel's file with the mistake in it, or in a header beside it."""
-    for name in {f"{fault.kernel}.cu", fault.file or f"{fault.kernel}.cu"}:
+    source = f"{fault.source or fault.kernel}.cu"
+    for name in {source, fault.file or source}:
         text = data_path(f"kernels/{name}").read_text()
         if name == (fault.file or name):
             assert fault.old in text, f"{name} no longer has {fault.old!r}"
             text = text.replace(fault.old, fault.new, 1)
         (folder / name).write_text(text)
-    return folder / f"{fault.kernel}.cu"
+    return folder / source
 
 
 def mistakes_of(fault, folder):

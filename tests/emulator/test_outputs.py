@@ -38,7 +38,7 @@ def lse_of(way, shape, splits, kind=RANDOM_DATA):
     """What a kernel computes, and what is right."""
     name, cc, lanes = WAYS[way]
     plan = replace(VARIANTS[name], splits=lambda *_: splits).plan(shape, DEVICES[cc])
-    library = Library(shared_object(kernel_path(name), plan.macros, cc, lanes, RACE))
+    library = Library(shared_object(kernel_path(plan.source), plan.macros, cc, lanes, RACE))
     block = make_data(kind, shape)
     outcome = library.run(plan, block, lanes, lse=True)
     assert [str(finding) for finding in outcome.findings] == []
@@ -62,7 +62,7 @@ def test_lse_is_right_where_no_exponential_fits_without_the_maximum(splits):
 @pytest.mark.parametrize("name", ["flash", "split"])
 def test_o_is_the_same_with_and_without_lse(name):
     plan, block = VARIANTS[name].plan(SHORT, DEVICES[80]), make_data(RANDOM_DATA, SHORT)
-    library = Library(shared_object(kernel_path(name), plan.macros, 80, 32, RACE))
+    library = Library(shared_object(kernel_path(plan.source), plan.macros, 80, 32, RACE))
     both, alone = library.run(plan, block, lse=True), library.run(plan, block)
     np.testing.assert_array_equal(both.o, alone.o)
     assert alone.lse is None
@@ -93,7 +93,7 @@ def test_absmax_finds_the_largest_elements_wherever_they_are(shape, lanes):
 def test_a_kernel_on_tensor_cores_finds_what_absmax_finds(way, shape):
     name, cc, lanes = WAYS[way]
     plan, block = VARIANTS[name].plan(shape, DEVICES[cc]), make_data(RANDOM_DATA, shape)
-    library = Library(shared_object(kernel_path(name), plan.macros, cc, lanes, RACE))
+    library = Library(shared_object(kernel_path(plan.source), plan.macros, cc, lanes, RACE))
     block[-1, 0, -1], block[0, 1, shape.N // 2, ::3], block[-1, 2, -1, -1] = 7.3, -20.1, 50
     outcome = library.run(plan, block, lanes)
     assert [str(finding) for finding in outcome.findings] == []

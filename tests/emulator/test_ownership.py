@@ -62,7 +62,7 @@ MARKS = {
     ),
     "split": Marks(
         64,
-        "tensor.cuh",
+        "split_mma.cuh",
         (
             "top = max(top, end_scores(r, S[SLICES - 1], unit));",
             f"{IF_ADDS} for (auto& t : S) for (auto& i : t) for (auto& n : i) for (auto& x : n) x += 5;"

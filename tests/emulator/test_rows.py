@@ -24,7 +24,7 @@ def test_a_range_of_rows_has_the_bits_that_it_has_in_the_whole(name, cc, causal,
     whole, some = (variant.plan(one, DEVICES[cc]) for one in (shape, Shape(1, shape.N, shape.d, causal, rows)))
     assert whole.options == some.options
     assert sum(step.grid for step in some.launches) < sum(step.grid for step in whole.launches)
-    library = Library(shared_object(kernel_path(name), whole.macros, DEVICES[cc].cc, 32, PLAIN))
+    library = Library(shared_object(kernel_path(whole.source), whole.macros, DEVICES[cc].cc, 32, PLAIN))
     library.add_as(cc)
     expected = library.run(whole, block, watched=False).o
     got = library.run(some, block, watched=False, rows=(first, rows)).o

@@ -21,7 +21,7 @@ COPYING, COPYING_V, SCORING, WEIGHING, ADDING = range(5)
 def stamps_of(kernel, cc, shape, block):
     """The plan, O and the stamps of a kernel that ran on the CPU."""
     plan = stamped(VARIANTS[kernel].plan(shape, DEVICES[cc]), block)
-    path = shared_object(kernel_path(kernel), plan.macros, cc, 32, PLAIN)
+    path = shared_object(kernel_path(plan.source), plan.macros, cc, 32, PLAIN)
     inputs = make_data(RANDOM_DATA, shape)
     outcome = Library(path).run(plan, inputs, watched=False)
     size = stamps_shape(plan)

@@ -18,7 +18,7 @@ from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.workload import Shape
-from hw4cli.resources import data_path
+from hw4cli.resources import kernel_path
 
 WAYS = {
     "split 8.0": ("split", DEVICES[80]),
@@ -67,7 +67,7 @@ def test_the_range_is_that_of_all_batches_whoever_converts_them(monkeypatch):
 def answer(name, props, shape, block, cut_off=False, splits=0):
     variant = VARIANTS[name] if not splits else replace(VARIANTS[name], splits=lambda *_: splits)
     plan = variant.plan(shape, props)
-    made = shared_object(data_path(f"kernels/{name}.cu"), plan.macros, props.cc, 32, PLAIN)
+    made = shared_object(kernel_path(plan.source), plan.macros, props.cc, 32, PLAIN)
     library = Library(made)
     library.add_as(props.cc if cut_off else 0)
     outcome = library.run(plan, block, watched=False)

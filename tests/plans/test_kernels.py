@@ -56,6 +56,9 @@ def compiled(name, cc, macros):
 SUPPORTED = [(name, cc) for name, variant in VARIANTS.items() for cc in DEVICES if cc >= variant.least_cc]
 
 
+# Files of other strategies than the one that is called after the kernel.
+STRATEGIES = {file for variant in VARIANTS.values() for file in variant.strategies}
+
 OLD_COMPILER = replace(DEVICES[90], warpgroups=False)  # NVRTC before 12.9
 COMPILED = [(name, DEVICES[cc]) for name, cc in SUPPORTED if cc in COMPILED_FOR]
 
@@ -78,15 +81,15 @@ def test_every_kernel_compiles_without_spills_and_its_blocks_fit(name, props):
     if name == "flash" and props.cc != TWIN:  # blocks of fewer rows
         shapes += [Shape(1, N, d) for d in (32, 36, 64, 128) for N in (20, 192)]
         shapes += [Shape(1, 500, d, causal=True) for d in (36, 64)]
-    plans = {VARIANTS[name].plan(shape, props).options: shape for shape in shapes}  # several N may have the same
+    planned = [VARIANTS[name].plan(shape, props) for shape in shapes]
+    plans = {plan.options: plan for plan in planned}  # several N may have the same
 
-    def compile_one(options):
-        return compiled(name, props.cc, options)
+    def compile_one(plan):
+        return compiled(plan.source, props.cc, plan.options)
 
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        results = pool.map(compile_one, plans)
-    for shape, (kernels, log) in zip(plans.values(), results, strict=True):
-        plan = VARIANTS[name].plan(shape, props)
+        results = pool.map(compile_one, plans.values())
+    for plan, (kernels, log) in zip(plans.values(), results, strict=True):
         for launch in plan.launches:
             registers, spilled = kernels[launch.symbol]
             assert spilled == 0, f"{launch.symbol} spills {spilled} bytes with {plan.macros}"
@@ -100,7 +103,8 @@ def test_every_kernel_compiles_without_spills_and_its_blocks_fit(name, props):
 @pytest.mark.parametrize("d", range(8, 65, 4))
 def test_with_many_batches_split_compiles_without_spills_whatever_d(d):
     for name, N in (("split", 600), ("split", 2048), ("split8", 2048)):
-        kernels, log = compiled(name, 90, VARIANTS[name].plan(Shape(500, N, d), DEVICES[90]).options)
+        plan = VARIANTS[name].plan(Shape(500, N, d), DEVICES[90])
+        kernels, log = compiled(plan.source, 90, plan.options)
         assert {symbol: spilled for symbol, (_, spilled) in kernels.items() if spilled} == {}, (name, N)
         assert "Potential Performance Loss" not in log, log
 
@@ -115,7 +119,7 @@ CAUSAL += [("split8", 90, 64), ("split8", 80, 64), ("exact", 90, 64), ("split", 
 @pytest.mark.parametrize(("name", "cc", "d"), CAUSAL)
 def test_a_causal_kernel_compiles_without_spills(name, cc, d, N):
     plan = VARIANTS[name].plan(Shape(1, N, d, causal=True), DEVICES[cc])
-    kernels, log = compiled(name, cc, plan.options)
+    kernels, log = compiled(plan.source, cc, plan.options)
     assert {symbol: spilled for symbol, (_, spilled) in kernels.items() if spilled} == {}, plan.macros
     assert "Potential Performance Loss" not in log, log
 
@@ -138,10 +142,24 @@ def test_causal_keys_are_cut_into_parts_where_one_long_block_would_outlast_the_o
 @pytest.mark.parametrize("name", VARIANTS)
 def test_every_kernel_of_a_file_is_launched_for_some_shape(name):
     shapes = [Shape(B, N, d) for B, N in ((1, 128), (1, 8192), (1000, 2048)) for d in (32, 64)]
-    plans = [VARIANTS[name].plan(shape, DEVICES[90]) for shape in shapes]
-    launched = {launch.symbol for plan in plans for launch in plan.launches}
-    text = (ROOT / "kernels" / f"{name}.cu").read_text()
-    assert set(re.findall(r'extern "C" __global__.*?\b(\w+)\(const Params p\)', text, re.DOTALL)) == launched
+    plans = [VARIANTS[name].plan(shape, props) for props in (DEVICES[90], OLD_COMPILER) for shape in shapes]
+    for source in {plan.source for plan in plans}:
+        launched = {launch.symbol for plan in plans if plan.source == source for launch in plan.launches}
+        text = (ROOT / "kernels" / f"{source}.cu").read_text()
+        assert set(re.findall(r'extern "C" __global__.*?\b(\w+)\(const Params p\)', text, re.DOTALL)) == launched
+
+
+def test_every_file_of_a_strategy_is_that_of_some_plan():
+    shapes = [Shape(1, N, 64) for N in (128, 8192)]
+    plans = [VARIANTS[name].plan(shape, props) for name, props in COMPILED for shape in shapes]
+    assert {plan.source for plan in plans} == {*VARIANTS, *STRATEGIES}
+
+
+def test_a_kernel_of_ones_own_is_one_file_so_that_it_has_the_plans_of_the_others_own_file():
+    for shape in (Shape(1, 128, 64), Shape(100, 2048, 64)):
+        like = VARIANTS["split"].like("mine.cu", "a kernel of one's own").plan(shape, DEVICES[90])
+        assert (like.source, like.macros) == ("mine.cu", VARIANTS["split"].plan(shape, OLD_COMPILER).macros)
+        assert like.macros["WARPGROUPS"] == 0
 
 
 @pytest.mark.parametrize("cc", COMPILED_FOR)
@@ -243,7 +261,7 @@ def test_a_kernel_that_the_gpu_is_too_old_for_says_so():
 LABELS = ["Idea:", "Geometry:", "Shared:", "Limits:", "Source:", "Before:"]
 
 
-@pytest.mark.parametrize("name", VARIANTS)
+@pytest.mark.parametrize("name", [*VARIANTS, *sorted(STRATEGIES)])
 def test_a_kernel_file_tells_what_it_teaches(name):
     text = (ROOT / "kernels" / f"{name}.cu").read_text()
     head = text[: text.index("\n\n") if "\n\n" in text else None]
@@ -258,9 +276,9 @@ USES_WGMMA = """
 extern "C" __global__ void uses(float* to, unsigned long long a, unsigned long long b) {
     float c[WIDTH / 8][4] = {}, more[4] = {};
     unsigned rows[4] = {threadIdx.x, 1, 2, 3};
-    group_begin();
+    wgmma_fence();
     wgmma(c, rows, b), wgmma(c, a, b), wgmma_rows(c, more, rows, b);
-    group_end(), group_wait<0>(), keep(c);
+    wgmma_commit(), wgmma_wait<0>(), fence_registers(c);
     for (int n = 0; n < WIDTH / 8; n++)
         for (int e = 0; e < 4; e++) to[(n * 4 + e) * 128 + threadIdx.x] = c[n][e] + more[e];
 }
@@ -289,7 +307,8 @@ def test_inline_assembly_is_in_the_headers_of_single_instructions_alone(path):
 
 @pytest.mark.parametrize("name", VARIANTS)
 def test_a_launch_names_a_symbol_of_the_file(name):
-    text = (ROOT / "kernels" / f"{name}.cu").read_text()
-    for launch in VARIANTS[name].plan(Shape(1, 8192, 64), DEVICES[90]).launches:
+    plan = VARIANTS[name].plan(Shape(1, 8192, 64), DEVICES[90])
+    text = (ROOT / "kernels" / f"{plan.source}.cu").read_text()
+    for launch in plan.launches:
         assert launch.symbol.startswith(name)
         assert re.search(rf"\b{launch.symbol}\(const Params p\)", text)

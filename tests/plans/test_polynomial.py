@@ -1,4 +1,4 @@
-"""exp2 by polynomial (kernels/scores.cuh): its coefficients, in float32, against what the bound says."""
+"""exp2 by polynomial (kernels/split_wgmma.cuh): its coefficients, in float32, against what the bound says."""
 
 import re
 
@@ -26,7 +26,7 @@ def exp2_polynomial(x, coefficients):
 
 
 def test_the_polynomial_is_as_exact_as_the_bound_says():
-    text = (ROOT / "kernels/scores.cuh").read_text()
+    text = (ROOT / "kernels/split_wgmma.cuh").read_text()
     (line,) = re.findall(r"const float y = (fmaf\(f, fmaf.*);", text)
     coefficients = [float(x) for x in re.findall(r"(\d\.\d+)f", line)]
     x = np.concatenate([np.linspace(-126, 15.99, 400_000), np.linspace(-1, 1, 400_000)]).astype(np.float32)

@@ -27,7 +27,8 @@ def machine_code(source, plan, cc):
 
 @pytest.mark.parametrize(("name", "cc", "d"), WAYS)
 def test_without_stamps_the_machine_code_is_that_of_a_source_without_them(name, cc, d):
-    plan, source = VARIANTS[name].plan(Shape(2, 700, d), DEVICES[cc]), kernel_source(name)
+    plan = VARIANTS[name].plan(Shape(2, 700, d), DEVICES[cc])
+    source = kernel_source(plan.source)
     body = source.partition("#define ENDS(activity, tile)\n#endif")[2]
     without = STAMP.sub("", body)
     assert without.count("BEGINS") + without.count("ENDS") == 0
@@ -38,7 +39,7 @@ def test_without_stamps_the_machine_code_is_that_of_a_source_without_them(name, 
 @pytest.mark.parametrize(("name", "cc"), [("flash", 80), ("split", 90)])
 def test_with_stamps_the_code_has_an_array_for_them(name, cc):
     plan = stamped(VARIANTS[name].plan(Shape(2, 700, 64), DEVICES[cc]), 3)
-    assert f"{SYMBOL}\0".encode() in machine_code(kernel_source(name), plan, cc)
+    assert f"{SYMBOL}\0".encode() in machine_code(kernel_source(plan.source), plan, cc)
     assert stamps_shape(plan) == (plan.macros["THREADS"] // 32, plan.macros["STAMPS"], 5, 2)
 
 

@@ -136,7 +136,7 @@ class Gpu:
     def functions(self, plan):
         key = plan.variant, plan.options
         if key not in self.compiled:
-            path = shared_object(kernel_path(plan.variant), plan.macros, self.props.cc, 32, PLAIN)
+            path = shared_object(kernel_path(plan.source), plan.macros, self.props.cc, 32, PLAIN)
             self.compiled[key] = Library(path)
         return [self._function(self.compiled[key], plan, step) for step in plan.launches]
 

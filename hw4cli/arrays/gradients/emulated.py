@@ -54,7 +54,7 @@ def run_backward(
     place of the kernel's own. `sms`: so many multiprocessors, if not as many as usual."""
     props = replace(DEVICES[cc], sms=sms or DEVICES[cc].sms)
     planned = choice.plan(work, props, kernel, tile)
-    library = Library(shared_object(source or kernel_path(planned.variant), planned.macros, cc, lanes, build))
+    library = Library(shared_object(source or kernel_path(planned.source), planned.macros, cc, lanes, build))
     scratch = np.zeros(planned.scratch, np.uint8)
     given = {"Q": q, "K": k, "V": v, "O": o, "dO": do, "LSE": lse, "dQ": q, "dK": k, "dV": v, "scratch": scratch}
     buffer, starts = space([ctypes_span(x)[1] for x in given.values()], GAP)

@@ -26,7 +26,7 @@ from hw4cli.plans.plan import DeviceProperties, Plan
 from hw4cli.plans.tensor import HALF
 from hw4cli.problem.workload import Workload
 
-POLYNOMIAL_FLOPS = 2 * (4 + 3)  # of 2^x (kernels/scores.cuh): FMAs, and additions, each of which takes a lane as long
+POLYNOMIAL_FLOPS = 2 * (4 + 3)  # of 2^x (kernels/split_wgmma.cuh): FMAs; additions, each as long as an FMA
 
 
 @dataclass(frozen=True)

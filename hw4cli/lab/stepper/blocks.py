@@ -56,7 +56,7 @@ def tiles_of(plan: Plan, shape: Workload) -> int:
     return ceil_div(shape.N, plan.macros["BC"])
 
 
-# ---- Tasks that two blocks share: kernels/parts.cuh
+# ---- Tasks that two blocks share: kernels/streamk.cuh
 
 
 class TaskPart(NamedTuple):

@@ -44,8 +44,8 @@ def promotions(m: Macros, blocks: BlockKeys) -> np.ndarray:
 
 
 def _sums(m: Macros, blocks: BlockKeys) -> int:
-    """Of what is added up in shared memory (kernels/sums.cuh): at each promotion, threads leave O, l and m there, and
-    add them to what they left before, or at the end."""
+    """Of promotion to shared memory (kernels/promotion.cuh): at each, threads store O, l and m there, plus what they
+    stored before; at the end they load these."""
     return 2 * int(promotions(m, blocks).sum()) * (m["WIDTH"] // 8 + 1) * 2 * m["BR"] * 16 // WAVEFRONT
 
 

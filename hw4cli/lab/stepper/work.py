@@ -142,8 +142,8 @@ SCORES_BESIDE_V = Phase(
 )
 SOFTMAX_BESIDE_K = Phase(
     "Softmax, K comes",
-    "V has come, and nobody reads K any more: the next tile of K is asked for. P = 2^S goes to shared memory; m stays "
-    "0.",
+    "V has come, and all threads have read K: the copy of its next tile is issued. P = 2^S goes to shared memory; "
+    "m stays 0.",
     (Move("K", "K", KEYS, ahead=1),),
     (REGISTERS,),
     "sum",
@@ -292,7 +292,7 @@ def _by_tensor_cores(macros: Mapping[str, int], cc: int) -> Work:
         )
         note = "Few keys: each block converts them for itself, which is less traffic than a launch for all of them."
         return Work((_once(load_q), _each_tile(convert, *compute), _once(STORE)), "lazy", note)
-    lead = stages - (2 if macros["BC"] > macros["SUB"] or macros.get("GROUPS") else 3)  # Ring::LEAD of kernels/ring.cuh
+    lead = stages - (2 if macros["BC"] > macros["SUB"] or macros.get("GROUPS") else 3)  # Ring::LEAD of split_mma.cuh
     copier = "the bulk copy engine" if cc >= 90 else "asynchronous copies"
     tiles = [Move("K, V", STAGE, {"tile": HALF * (2 + pieces)}, ahead) for ahead in range(lead + 1)]
     counted = f"tiles 0 to {lead - 1}" if lead > 1 else "tile 0"

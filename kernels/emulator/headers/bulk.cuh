@@ -3,15 +3,15 @@
 #include "ptx.cuh"
 
 #if ARCH >= 900
-template <unsigned ARRIVALS> inline void barrier_init(unsigned barrier) { emu::mbarrier_init(barrier, ARRIVALS); }
-inline void barriers_made() { emu::fence_mbarrier_init(); }
-inline void barrier_arrive(unsigned barrier) { emu::mbarrier_arrive(barrier); }
-inline void barrier_expect(unsigned barrier, unsigned bytes) {
+template <unsigned ARRIVALS> inline void mbarrier_init(unsigned barrier) { emu::mbarrier_init(barrier, ARRIVALS); }
+inline void fence_mbarrier_init() { emu::fence_mbarrier_init(); }
+inline void mbarrier_arrive(unsigned barrier) { emu::mbarrier_arrive(barrier); }
+inline void mbarrier_expect(unsigned barrier, unsigned bytes) {
     emu::mbarrier_expect(barrier, bytes);
     emu::mbarrier_arrive(barrier);
 }
-template <unsigned BYTES> inline void barrier_expect(unsigned barrier) { barrier_expect(barrier, BYTES); }
-inline void barrier_wait(unsigned barrier, unsigned parity, EMU_HERE) {
+template <unsigned BYTES> inline void mbarrier_expect(unsigned barrier) { mbarrier_expect(barrier, BYTES); }
+inline void mbarrier_wait(unsigned barrier, unsigned parity, EMU_HERE) {
     emu::mbarrier_wait(EMU_SITE("mbarrier.try_wait"), barrier, parity);
 }
 inline void copy_bulk(unsigned to, const void* from, unsigned bytes, unsigned barrier) {
@@ -23,13 +23,13 @@ template <unsigned BYTES> inline void copy_bulk(unsigned to, const void* from, u
 inline void prefetch_bulk(const void* from, unsigned bytes) { emu::prefetch_bulk(from, bytes); }
 template <unsigned BYTES> inline void store_bulk(void* to, unsigned from) { emu::store_bulk(to, from, BYTES); }
 template <unsigned BYTES> inline void add_bulk(float* to, unsigned from) { emu::add_bulk(to, from, BYTES); }
-inline void end_stores() { emu::store_commit(); }
-inline void stores_have_read() { emu::store_wait(0, true); }
-inline void stores_are_done() { emu::store_wait(0, false); }
-inline void wait_for_count(const int* count, int turn, EMU_HERE) {
+inline void bulk_commit() { emu::store_commit(); }
+inline void bulk_wait_read() { emu::store_wait(0, true); }
+inline void bulk_wait() { emu::store_wait(0, false); }
+inline void semaphore_wait(const int* count, int turn, EMU_HERE) {
     emu::wait_for_count(EMU_SITE("ld.acquire"), count, turn);
 }
-inline void set_count(int* count, int turn) { emu::set_count(count, turn); }
-inline void add_count(int* count, int more) { emu::add_count(count, more); }
-inline void fence_async() { emu::fence_proxy_async(); }
+inline void semaphore_release(int* count, int turn) { emu::set_count(count, turn); }
+inline void semaphore_add(int* count, int more) { emu::add_count(count, more); }
+inline void fence_proxy_async() { emu::fence_proxy_async(); }
 #endif

@@ -18,14 +18,14 @@ inline void store_box(const TensorMap& map, int column, int row, int head, int b
     memcpy(&tensor, &map, sizeof tensor);
     emu::store_tensor(tensor, first, from);
 }
-inline void meet_group(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, 128); }
-inline void wait_for_turn(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, 256); }
-inline void give_turn(int id, EMU_HERE) { emu::barrier_arrive(EMU_SITE("bar.arrive"), id, 256); }
-template <int COUNT> inline void fewer_registers(EMU_HERE) {
+inline void warpgroup_sync(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, 128); }
+inline void pingpong_wait(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, 256); }
+inline void pingpong_arrive(int id, EMU_HERE) { emu::barrier_arrive(EMU_SITE("bar.arrive"), id, 256); }
+template <int COUNT> inline void dealloc_registers(EMU_HERE) {
     emu::set_registers(EMU_SITE("setmaxnreg.dec"), COUNT, false);
 }
-template <int COUNT> inline void more_registers(EMU_HERE) {
+template <int COUNT> inline void alloc_registers(EMU_HERE) {
     emu::set_registers(EMU_SITE("setmaxnreg.inc"), COUNT, true);
 }
 inline unsigned shared_start(const void* dynamic) { return shared_address(dynamic); }
-inline int group_number() { return threadIdx.x / 128; }
+inline int warpgroup_index() { return threadIdx.x / 128; }

@@ -36,9 +36,9 @@ inline void copy16_async(unsigned to, const float* from, bool inside) {
     emu::copy_async(to, from, 16, inside ? 16 : 0);
 }
 inline void copy16_once(unsigned to, const float* from, bool inside) { copy16_async(to, from, inside); }
-inline void copies_arrived() { emu::copy_async_wait(emu::WAIT_ALL); }
-inline void group_copies() { emu::copy_async_commit(); }
-template <int LATER> inline void copies_arrived_but() { emu::copy_async_wait(LATER); }
+inline void cp_async_wait_all() { emu::copy_async_wait(emu::WAIT_ALL); }
+inline void cp_async_commit() { emu::copy_async_commit(); }
+template <int LATER> inline void cp_async_wait() { emu::copy_async_wait(LATER); }
 
 struct WarpMax {
     unsigned x;
@@ -55,5 +55,5 @@ inline unsigned warp_max(unsigned x, EMU_HERE) {
     return mine.x;
 }
 #endif
-inline void allow_next_launch() {}
-inline void await_launch() {}
+inline void griddep_launch() {}
+inline void griddep_wait() {}

@@ -2,11 +2,11 @@
 #include "tensor.h"
 #include "ptx.cuh"
 
-inline void group_begin() { emu::wgmma_fence(); }
-inline void group_end() { emu::wgmma_commit(); }
-template <int LATER> inline void group_wait() { emu::wgmma_wait(LATER); }
-template <int N> inline void keep(float (&)[N][4]) {}
-template <int N> inline void keep(int (&)[N][4]) {}
+inline void wgmma_fence() { emu::wgmma_fence(); }
+inline void wgmma_commit() { emu::wgmma_commit(); }
+template <int LATER> inline void wgmma_wait() { emu::wgmma_wait(LATER); }
+template <int N> inline void fence_registers(float (&)[N][4]) {}
+template <int N> inline void fence_registers(int (&)[N][4]) {}
 
 // What all products here have in common: fp16 or bf16, sums in float32; a is in registers, or K-major in shared memory.
 inline emu::Wgmma wgmma_of(int blocks, void* const* c, const unsigned* registers, unsigned long long a,

@@ -77,5 +77,5 @@ def test_few_rows_are_added_to_in_several_chains():
 
 
 def test_blocks_add_up_as_many_columns_as_the_plan_counts_blocks_for():
-    text = data_path("kernels/backward_sums.cuh").read_text()
+    text = data_path("kernels/backward_once.cuh").read_text()
     assert re.findall(r"PIECES = COLUMNS / (\d+);", text) == [str(ADDED_COLUMNS)]

@@ -31,7 +31,7 @@ def timer(monkeypatch):
 
     def compiled(plan):
         if plan.macros["BC"] == 80:
-            raise MachineError("kernel half does not compile for compute capability 9.0: half.cuh:20: too much: `x`")
+            raise MachineError("kernel half does not compile for compute capability 9.0: half.cu:20: too much: `x`")
 
     code = SimpleNamespace(missing=lambda kernels: [])
     gpu = SimpleNamespace(cupy=fakecupy.cupy, wait=lambda: None, props=DEVICES[90], functions=compiled, code=code)
@@ -71,7 +71,7 @@ def test_each_tiling_is_timed_dropped_or_refused_with_a_reason(timer):
     assert first.samples > next(row.samples for row in rows if row.status == "dropped")
     assert sum(row.own for row in rows) == 1
     reasons = {row.reason for row in rows if row.status == "refused"}
-    assert reasons == {"does not compile: half.cuh:20: too much"}
+    assert reasons == {"does not compile: half.cu:20: too much"}
 
 
 @pytest.mark.parametrize("d", [32, 64, 128])

@@ -80,7 +80,7 @@ def test_two_of_split8s_products_are_of_integers_which_tensor_cores_multiply_in_
 def test_one_exponential_in_sixteen_of_split_at_d_32_takes_fmas_instead_of_a_special_unit():
     whole, few = Shape(4, 192 * 64, 32), Shape(1, 192 * 64, 64)
     plan = VARIANTS["split"].plan(whole, H200)
-    slice_of_a_row = [n * 4 + e + 1 for n in range(plan.macros["SUB"] // 8) for e in range(4)]  # scores.cuh
+    slice_of_a_row = [n * 4 + e + 1 for n in range(plan.macros["SUB"] // 8) for e in range(4)]  # split_wgmma.cuh
     by_polynomial = sum(number % plan.macros["POLYNOMIAL"] == 0 for number in slice_of_a_row) / len(slice_of_a_row)
     found, pairs = models("split", whole)["split"], whole.B * whole.N**2
     assert by_polynomial == 1 / 16
@@ -92,7 +92,7 @@ def test_one_exponential_in_sixteen_of_split_at_d_32_takes_fmas_instead_of_a_spe
 
 
 def test_a_polynomial_takes_as_many_fmas_and_additions_as_the_kernel_has():
-    body = kernel_source("split").partition("float exp2_polynomial(float x) {")[2].partition("}")[0]
+    body = kernel_source("split_wgmma").partition("float exp2_polynomial(float x) {")[2].partition("}")[0]
     body = body.partition("const float n")[2]
     assert 2 * (len(re.findall(r"fmaf", body)) + len(re.findall(r" [-+] ", body))) == POLYNOMIAL_FLOPS
 

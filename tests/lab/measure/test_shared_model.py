@@ -50,7 +50,7 @@ def test_beside_products_of_warpgroups_threads_access_no_less_than_the_model_has
 
 
 def sums_of(stages, every, each):
-    """Bytes that a thread stores and loads by the loop of kernels/tensor.cuh, `each` at a time."""
+    """Bytes that a thread stores and loads by the loop of kernels/split_mma.cuh, `each` at a time."""
     moved = 0
     for stage in range(stages):
         if (stage + 1) % every == 0 and stage + 1 < stages:

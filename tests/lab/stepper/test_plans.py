@@ -71,7 +71,8 @@ def test_every_move_goes_to_a_part_that_there_is_and_every_phase_reads_one():
 
 
 def test_so_many_tiles_are_asked_for_ahead_as_the_ring_does():
-    found = re.search(r"LEAD = SUBS > 1 \? STAGES - (\d) : STAGES - (\d);", data_path("kernels/ring.cuh").read_text())
+    text = data_path("kernels/split_mma.cuh").read_text()
+    found = re.search(r"LEAD = SUBS > 1 \? STAGES - (\d) : STAGES - (\d);", text)
     several, one = map(int, found.groups())
     seen = set()
     for variant, props, _, plan in plans():

@@ -1,6 +1,6 @@
 #pragma once
-// O, l and BIAS - m of the keys before, added up in float32, in shared memory: tensor cores cut off, so that their accumulators
-// take no more than PROMOTION keys.
+// Promotion of accumulators: tensor cores cut off where they add, so that an accumulator takes at most PROMOTION keys. O, l and
+// BIAS - m of the keys before lie in shared memory, summed in float32.
 
 #include "fragments.cuh"
 
@@ -11,8 +11,8 @@ struct Sums {
     __device__ __forceinline__ unsigned place(int i, int n) const {
         return at + ((i * (NO + 1) + n) * WORKERS + threadIdx.x) * 16;
     }
-    // Takes r, after what is here already (`again`).
-    __device__ __forceinline__ void take(RowState& r, bool again) const {
+    // Stores r, plus what is stored already (`again`), and clears it.
+    __device__ __forceinline__ void promote(RowState& r, bool again) const {
         if (again) add_to(r);
         UNROLL for (int i = 0; i < MI; i++) {
             store_shared(place(i, NO), r.l[i][0], r.l[i][2], r.base[i][0], r.base[i][1]);

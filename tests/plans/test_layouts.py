@@ -1,0 +1,314 @@
+"""What Python packs for a launch is what the kernel reads: each member of each parameter struct, by its name.
+
+The structs are taken from the kernels' own texts and laid out by a compiler; a member that is new, gone, moved or of
+another size in one of the two languages fails here.
+"""
+
+import re
+import struct
+import subprocess
+from dataclasses import dataclass, replace
+
+import pytest
+from helpers import ROOT
+from needs import needs
+
+from hw4cli.plans import columns, gradients, kernels16
+from hw4cli.plans.backward import Arrays as GradientArrays
+from hw4cli.plans.backwardcut import Cut
+from hw4cli.plans.half import LOG2E, Arrays
+from hw4cli.plans.launch import Matrix
+from hw4cli.plans.launch import arguments as float32_arguments
+from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.registry import VARIANTS
+from hw4cli.problem.workload import Workload
+
+pytestmark = needs("g++")
+
+DEFINITION = r"^(?:template <class T> )?struct (?:alignas\(\d+\) )?(\w+)(?: : ([\w, ]+?))? \{{(.*?)\}};"
+STRUCTS = re.compile(DEFINITION.format(), re.MULTILINE | re.DOTALL)
+HOST = """
+#include <cstddef>
+#include <cstdio>
+#include <type_traits>
+typedef unsigned short Element;
+struct float2 {{ float x, y; }};
+struct QueryScale; struct KeyScale;
+constexpr int MOST = {most};
+{structs}
+template <class T> const char* code() {{
+    if (std::is_pointer<T>()) return "Q";
+    return std::is_same<T, float>() ? "f" : sizeof(T) == 8 ? "q" : sizeof(T) == 4 ? "i" : "128s";
+}}
+int main() {{
+    static {name} p;
+#define SHOW(member) \\
+    std::printf("%s %zu %s\\n", #member, size_t((char*)&p.member - (char*)&p), code<decltype(p.member)>());
+{shown}
+    std::printf("%zu\\n", sizeof p);
+}}
+"""
+
+
+def text_of(file):
+    """A kernel's file without comments."""
+    return re.sub(r"//[^\n]*", "", (ROOT / "kernels" / file).read_text())
+
+
+@dataclass
+class Struct:
+    """A struct of the kernels: its text, the structs that it is made of, and its members in order, theirs in their
+    places."""
+
+    text: str
+    parts: set[str]
+    members: list[str]
+
+
+def structs_in(files):
+    """The structs of some files, by name."""
+    found = {}
+    for file in files:
+        for match in STRUCTS.finditer(text_of(file)):
+            name, bases, body = match.groups()
+            if "(" in body:  # with functions: none that is passed
+                continue
+            parts = set(re.findall(r"\w+", bases or ""))
+            members = [member for base in re.findall(r"\w+", bases or "") for member in found[base].members]
+            for declared in re.findall(r"\s*([^;]+);", body):
+                kind, names = re.fullmatch(
+                    r"((?:const )?(?:unsigned )?(?:long long|\w+(?:<[\w ]+>)?)\s*\**)\s+(.+)", declared
+                ).groups()
+                inner = None if kind.endswith("*") else found.get(re.match(r"\w+", kind)[0])
+                parts |= {word for word in re.findall(r"\w+", kind) if word in found}
+                for one in re.split(r",\s*", names):
+                    array = re.fullmatch(r"(\w+)\[(\w+)\]", one)
+                    size = array and (int(array[2]) if array[2].isdigit() else columns.MOST)
+                    places = [f"{array[1]}[{n}]" for n in range(size)] if array else [one]
+                    deeper = inner.members if inner and inner.members != ["opaque[0]"] else None
+                    members += [f"{place}.{m}" for place in places for m in deeper] if deeper else places
+            if name == "TensorMap":
+                members = ["opaque[0]"]  # one opaque value
+            found[name] = Struct(match[0], parts, members)
+    return found
+
+
+def texts_for(name, structs):
+    """The definitions that a struct needs, in their order, and its own."""
+    wanted = {name}
+    for other in reversed(structs):
+        if other in wanted:
+            wanted |= structs[other].parts
+    return "\n".join(one.text for other, one in structs.items() if other in wanted)
+
+
+def layout(name, files, folder):
+    """Of each member of a struct its offset and its code of Python's struct module; and the size of the whole."""
+    structs = structs_in(files)
+    shown = "\n".join(f"    SHOW({member})" for member in structs[name].members)
+    source = HOST.format(most=columns.MOST, structs=texts_for(name, structs), name=name, shown=shown)
+    (folder / "layout.cpp").write_text(source)
+    subprocess.run(["g++", "-std=c++17", "-w", "layout.cpp", "-o", "layout"], cwd=folder, check=True)
+    printed = subprocess.run([folder / "layout"], capture_output=True, text=True, check=True).stdout.splitlines()
+    return {member: (int(at), code) for member, at, code in map(str.split, printed[:-1])}, int(printed[-1])
+
+
+def passed(data, name, files, folder):
+    """The values of a struct's members in what a launch passes, which is as long as the struct."""
+    members, size = layout(name, files, folder)
+    assert len(data) == size
+    return {member: struct.unpack_from(f"<{code}", data, at)[0] for member, (at, code) in members.items()}
+
+
+def matrix(n):
+    """A matrix, no number of which is another one's."""
+    return Matrix(1000 * n, 1000 * n + 64, 1000 * n + 128, 1000 * n + 192)
+
+
+def members_of(name, m):
+    return {f"{name}.{word}": getattr(m, word) for word in ("data", "batch", "head", "row")}
+
+
+def encode(box):
+    """A tensor map that says which tensor and which box it is of."""
+    return struct.pack("<Q4i", box.address, *box.box).ljust(128, b"\0")
+
+
+def tensor(m, *box):
+    return struct.pack("<Q4i", m.data, *box).ljust(128, b"\0")
+
+
+@needs("g++")
+def test_float32(tmp_path):
+    shape = Workload.one_head(3, 700, 64, Nq=300, causal=True)
+    plan = VARIANTS["split"].plan(shape, DEVICES[80])
+    q, k, v, o = map(matrix, range(1, 5))
+    data = float32_arguments(plan, shape, (q, k, v, o), 1 << 40, lse=77, scale=0.375, offset=55)
+    at = plan.layout
+    assert passed(data, "Params", ["params.cuh"], tmp_path) == {
+        **{
+            key: value
+            for name, m in zip("qkvo", (q, k, v, o), strict=True)
+            for key, value in members_of(name, m).items()
+        },
+        **{"lse": 77, "scratch": 1 << 40, "absmax": 1 << 40, "tiles": (1 << 40) + at.tiles},
+        **{"row_stats": (1 << 40) + at.row_stats, "partial_o": (1 << 40) + at.partial_o},
+        **{"batches": 3, "heads": 1, "Nq": 300, "Nk": 700, "splits": plan.splits, "scale": 0.375, "causal_offset": 55},
+    }
+
+
+HALF = ["params.cuh", "hopper.cuh", "halfrows.cuh", "halfgroup.cuh"]
+WORK = Workload("float16", 2, 12, 4, 300, 900, 64, causal=True, offset=600, scale=0.125)
+FEW = Workload("float16", 2, 12, 4, 100, 90, 64, scale=0.125)
+
+
+def work_members(work, plan, row_tiles, tiles):
+    """HalfWork, but for what is computed from the scale."""
+    return {
+        **members_of("o", matrix(4)),
+        **{"lse": 5000, "heads": 12, "group": 3, "batch_heads": 24, "Nq": work.Nq, "Nk": work.Nk},
+        **{"causal_offset": work.offset, "row_tiles": row_tiles, "tiles": tiles, "splits": plan.splits},
+    }
+
+
+@pytest.mark.parametrize(
+    ("kernel", "work", "name"),
+    [
+        ("half", WORK, "HalfParams"),
+        ("half", FEW, "HalfShortParams"),
+        ("half_mma", WORK, "HalfMmaParams"),
+        ("half_split", WORK, "HalfSplitParams"),
+        ("half_cores", WORK, "HalfCoresParams"),
+    ],
+)
+def test_sixteen_bits(kernel, work, name, tmp_path):
+    plan = kernels16.plan16(work, DEVICES[90], kernel)
+    q, k, v, o = map(matrix, range(1, 5))
+    data = kernels16.arguments16(work, plan, Arrays(q, k, v, o, 5000, 6000), encode)
+    found = passed(data, name, [*HALF, f"{plan.source}.cu"], tmp_path)
+    if name == "HalfShortParams":
+        found = {member.removeprefix("work."): value for member, value in found.items()}
+    BR, BC, packed = plan.macros["BR"], plan.macros["BC"], kernel == "half_split"
+    row_tiles = -(-(3 * work.Nq if packed else work.Nq) // BR)
+    expected = work_members(work, plan, row_tiles, (8 if packed else 24) * row_tiles)
+    if name in ("HalfParams", "HalfShortParams"):
+        expected |= {"q": tensor(q, 64, BR, 1, 1), "k": tensor(k, 64, BC, 1, 1), "v": tensor(v, 64, BC, 1, 1)}
+    else:
+        expected |= {key: value for n, m in (("q", q), ("k", k), ("v", v)) for key, value in members_of(n, m).items()}
+    if name == "HalfShortParams":
+        assert found.pop("o") == tensor(o, 64, 64, 1, 1)
+    if name == "HalfParams":
+        expected["taken"] = 6000
+    if packed:
+        expected |= {"partial_o": 6000, "partial_lse": 6000 + plan.layout.row_stats}
+    assert found.pop("section") >= 1
+    assert found.pop("scale") == pytest.approx(0.125 * LOG2E)
+    assert (found.pop("unscale"), found.pop("room")) == pytest.approx((8 / LOG2E, 15 * 8 / LOG2E))
+    assert found == expected
+
+
+ARRAYS = GradientArrays(tuple(map(matrix, range(1, 9))), 9000, 1 << 20)
+NAMES = ("q", "k", "v", "o", "dO", "dq", "dk", "dv")
+BACKWARD = {
+    **{key: value for n, m in zip(NAMES, ARRAYS.matrices, strict=True) for key, value in members_of(n, m).items()},
+    **{"lse": 9000, "delta": 1 << 20, "batches": 2, "heads": 12, "kv_heads": 4, "Nq": 300, "Nk": 900},
+    **{"causal_offset": 600, "scale": 0.125},
+}
+
+
+def test_gradients_on_cuda_cores(tmp_path):
+    plan = gradients.plan(WORK, DEVICES[80], "backward")
+    data = gradients.arguments(plan, WORK, ARRAYS, encode)
+    assert passed(data, "BackwardParams", ["params.cuh", "gradients.cuh"], tmp_path) == BACKWARD
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+def test_gradients_by_tensor_cores(dtype, tmp_path):
+    work = replace(WORK, dtype=dtype)
+    plan = gradients.plan(work, DEVICES[80], "backward_mma")
+    data = gradients.arguments(plan, work, ARRAYS, encode)
+    found = passed(data, "PiecesParams", ["params.cuh", "gradients.cuh", "backward_mma.cu"], tmp_path)
+    assert {name: found.pop(name) for name in BACKWARD} == BACKWARD
+    pieces = {name: [found.pop(f"{name}_pieces.{word}") for word in ("data", "batch", "head", "row")] for name in "qkv"}
+    pieces["dO"] = [found.pop(f"dO_pieces.{word}") for word in ("data", "batch", "head", "row")]
+    row, queries, keys = 128, 300, 900  # hi and lo of a row, one after the other
+    strides = [
+        [heads * rows * row, rows * row, row] for heads, rows in ((12, queries), (4, keys), (4, keys), (12, queries))
+    ]
+    if dtype == "float32":
+        assert [one[1:] for one in pieces.values()] == strides
+    else:
+        assert [one[0] for one in pieces.values()] == [ARRAYS.matrices[n].data for n in (0, 1, 2, 4)]
+    addresses = [found.pop(name) for name in ("query_scales", "key_scales", "rows")]
+    assert addresses[0] == 1 << 20
+    assert addresses == sorted({*addresses})
+    assert found == {"query_tiles": 10, "key_tiles": 29, "whole": 1}
+
+
+@pytest.mark.parametrize("kernel", ["backward_wgmma", "backward_once", "backward_atomic"])
+def test_gradients_by_warpgroups(kernel, tmp_path):
+    plan = gradients.plan(WORK, DEVICES[90], kernel)
+    data = gradients.arguments(plan, WORK, ARRAYS, encode)
+    files = ["params.cuh", "hopper.cuh", "backward_wgmma.cuh"]
+    found = passed(data, "TiledParams", files, tmp_path)
+    q, k, v, o, do, dq, dk, dv = ARRAYS.matrices
+    keys, queries = (plan.macros.get(name) for name in ("DQ_TILE", "DKDV_TILE"))
+    if kernel != "backward_wgmma":
+        keys, queries = 64, plan.macros["ONCE_TILE"]
+    rows = -(-300 // queries) * queries
+    expected = {
+        **{f"dq_maps.own[{n}]": tensor(m, 64, 64, 1, 1) for n, m in enumerate((q, do))},
+        **{f"dq_maps.streamed[{n}]": tensor(m, 64, keys, 1, 1) for n, m in enumerate((k, v))},
+        **{f"dkdv_maps.own[{n}]": tensor(m, 64, 64, 1, 1) for n, m in enumerate((k, v))},
+        **{f"dkdv_maps.streamed[{n}]": tensor(m, 64, queries, 1, 1) for n, m in enumerate((q, do))},
+        **{
+            key: value
+            for n, m in (("o", o), ("d_o", do), ("dq", dq), ("dk", dk), ("dv", dv))
+            for key, value in members_of(n, m).items()
+        },
+        **{"stats_map": tensor(Matrix(1 << 20, 0, 0, 0), 64, queries // 16, 1, 1), "lse": 9000, "stats": 1 << 20},
+        **{"batches": 2, "heads": 12, "kv_heads": 4, "Nq": 300, "Nk": 900, "stats_rows": rows, "causal_offset": 600},
+    }
+    cut = Cut(*plan.cut) if plan.cut else Cut(8)
+    expected |= {
+        "split_from": cut.first,
+        "split_heads": cut.heads,
+        "split_rows": cut.rows,
+        "chains": cut.chains,
+        "scale": 0.125,
+    }
+    at = plan.layout
+    sums = (at.partial_o, at.tiles, at.row_stats) if plan.cut else (-(1 << 20),) * 3
+    expected |= {name: (1 << 20) + start for name, start in zip(("parts", "dq_sums", "counts"), sums, strict=True)}
+    assert found.pop("section") >= 1
+    assert found.pop("log2_scale") == pytest.approx(0.125 * LOG2E)
+    assert found == expected
+
+
+def test_copies_of_columns(tmp_path):
+    source, target = Matrix(1, 2, 3, 4, 5), Matrix(6, 7, 8, 9, 10)
+    one = columns.Copied(source, target, 11, 12, 1300, 14, 16)
+    found = passed(columns.arguments([one, one]), "CopyParams", ["columns.cu"], tmp_path)
+    words = ("data", "batch", "head", "row", "column")
+    expected = {
+        **{f"from.{word}": n for n, word in enumerate(words, 1)},
+        **{f"to.{word}": n for n, word in enumerate(words, 6)},
+        **{"blocks": one.blocks, "heads": 12, "rows": 1300, "block_rows": 256, "given": 14, "columns": 16},
+    }
+    for n in range(columns.MOST):
+        filled = expected if n < 2 else dict.fromkeys(expected, 0)
+        assert {name: found[f"of[{n}].{name}"] for name in expected} == filled
+    assert len(found) == columns.MOST * len(expected)
+
+
+def test_every_kernels_parameters_are_tested_here():
+    declared = {
+        name
+        for path in (ROOT / "kernels").glob("*.cu*")
+        for name in re.findall(
+            r"__global__[^(;]*(?:\([^)]*\))?[^(;]*\((?:const )?(?:__grid_constant__ )?(?:const )?(\w+) p\)",
+            path.read_text(),
+        )
+    }
+    tested = {"Params", "HalfParams", "HalfShortParams", "HalfMmaParams", "HalfSplitParams", "HalfCoresParams"}
+    assert declared == {*tested, "BackwardParams", "PiecesParams", "TiledParams", "CopyParams"}
