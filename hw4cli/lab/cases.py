@@ -12,6 +12,7 @@ from hw4cli.lab.arrays.expected import Errors
 from hw4cli.lab.arrays.inputs import EXPONENT, on_device, with_gradients
 from hw4cli.lab.arrays.named import NamedWorkload, described
 from hw4cli.lab.contender import Contender, KernelResult, WrongAnswerError
+from hw4cli.lab.tables import BACKWARD, BOTH, FORWARD
 from hw4cli.plans.ladder import FALLBACK, VARIANTS
 from hw4cli.plans.plan import Plan
 from hw4cli.problem.casefile import Floats
@@ -21,7 +22,6 @@ from hw4cli.problem.workload import FLOAT32, Workload
 
 CHECK_CHUNK = 1 << 20  # floats copied back at a time to be checked, which stay in the cache meanwhile
 
-FORWARD, BACKWARD, BOTH = "forward", "backward", "both"
 PASSES = {"fwd": FORWARD, "bwd": BACKWARD, "both": BOTH}  # as users name them
 # Operations, of the forward pass's 4*B*H*Nq*Nk*d, and bytes, of its Q, K, V and O, by the field's convention: the
 # backward pass has five products where the forward pass has two, and reads or writes each of eight arrays.

@@ -8,6 +8,7 @@ from typing import Any
 from hw4cli.errors import InputError
 from hw4cli.lab.contender import KernelResult
 from hw4cli.lab.record import CACHE
+from hw4cli.lab.tables import FORWARD
 from hw4cli.plans.measured import RUN_SPREAD
 
 
@@ -56,7 +57,7 @@ def compare(rows: Sequence[KernelResult], old: dict[str, Any], spread: float = R
 def _subject(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a row is about: rows of other kernels, workloads or layouts are not compared with it."""
     arrays = (row.get(key) for key in ("dtype", "heads", "kv_heads", "Nk", "layout", "distribution"))
-    which = row.get("pass") or row.get("direction") or "forward"
+    which = row.get("pass") or row.get("direction") or FORWARD
     return row["kernel"], *row["shape"], bool(row.get("causal")), which, *arrays
 
 

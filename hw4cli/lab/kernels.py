@@ -18,8 +18,9 @@ from hw4cli.device.ownkernel import kernel_named
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import MachineError
 from hw4cli.lab.arrays.inputs import DeviceArrays
-from hw4cli.lab.cases import BOTH, ArrayCase, FileCase, FileData, ForwardData, GradientData
+from hw4cli.lab.cases import ArrayCase, FileCase, FileData, ForwardData, GradientData
 from hw4cli.lab.contender import Contender
+from hw4cli.lab.tables import BOTH
 from hw4cli.plans import gradients as choice
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.half import Arrays

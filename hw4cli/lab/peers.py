@@ -10,8 +10,9 @@ from typing import Any
 
 from hw4cli.device.gpu import Gpu
 from hw4cli.errors import InputError, MachineError
-from hw4cli.lab.cases import BACKWARD, ArrayCase, FileCase, FileData, ForwardData, GradientData
+from hw4cli.lab.cases import ArrayCase, FileCase, FileData, ForwardData, GradientData
 from hw4cli.lab.contender import Contender
+from hw4cli.lab.tables import BACKWARD
 from hw4cli.problem.workload import FLOAT32
 
 # The name in tables; torch's name of the backend.

@@ -10,7 +10,7 @@ from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import Hw4Error, InputError
 from hw4cli.lab.arrays.named import workload
-from hw4cli.lab.cases import CONVENTIONS, FORWARD, MEMORY, PASSES, ArrayCase, FileCase
+from hw4cli.lab.cases import CONVENTIONS, MEMORY, PASSES, ArrayCase, FileCase
 from hw4cli.lab.contender import Case, Contender, KernelResult, compile_side_by_side, measure
 from hw4cli.lab.kernels import (
     GRADIENT_KERNELS,
@@ -24,7 +24,7 @@ from hw4cli.lab.kernels import (
 from hw4cli.lab.peers import check_peers, peers_of_arrays, peers_of_files
 from hw4cli.lab.record import benchmark_record
 from hw4cli.lab.sampling import MOST, STANDARD, Measurement, Sampling
-from hw4cli.lab.tables import ARRAYS
+from hw4cli.lab.tables import ARRAYS, FORWARD
 from hw4cli.plans.kernels16 import kernel16
 from hw4cli.plans.ladder import DEFAULT
 from hw4cli.plans.plan import Tile

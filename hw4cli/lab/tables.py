@@ -13,6 +13,7 @@ TIMELINE = "timeline"  # the kind of a record of blocks
 BUILDS = "builds"  # of one of two builds in turns
 ARRAYS = "arrays"  # of attention of arrays
 PROGRAMS = "end-to-end"  # of whole programs
+FORWARD, BACKWARD, BOTH = "forward", "backward", "both"  # the passes of attention that are measured
 COLUMNS = {
     "kernel": "kernel",
     "case": "case",
@@ -168,7 +169,7 @@ def array_table(timed: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]
         first.setdefault(row["case"], row)
     header = [*ARRAY_COLUMNS, *(SUSTAINED if sustained else ()), *LAST]
     lines = [_array_cells(row, first[row["case"]], sustained) for row in timed]
-    if any(_pass(row) != "forward" for row in timed):
+    if any(_pass(row) != FORWARD for row in timed):
         header.insert(2, "pass")
         for line, row in zip(lines, timed, strict=True):
             line.insert(2, _pass(row))
@@ -176,12 +177,12 @@ def array_table(timed: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]
 
 
 def _pass(row: dict[str, Any]) -> str:
-    return str(row.get("pass") or "forward")
+    return str(row.get("pass") or FORWARD)
 
 
 def array_notes(timed: list[dict[str, Any]]) -> list[str]:
     """What the figures of rows that were timed mean, a sentence or two each."""
-    gradients = any(_pass(row) != "forward" for row in timed)
+    gradients = any(_pass(row) != FORWARD for row in timed)
     return [ARRAY_NOTE] * bool(timed) + [GRADIENT_NOTE] * gradients
 
 

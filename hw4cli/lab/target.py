@@ -10,9 +10,10 @@ from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import Hw4Error
 from hw4cli.lab.arrays.named import workload
-from hw4cli.lab.cases import BACKWARD, FORWARD, ArrayCase, FileCase
+from hw4cli.lab.cases import ArrayCase, FileCase
 from hw4cli.lab.contender import compile_side_by_side
 from hw4cli.lab.kernels import GRADIENT_KERNELS, contender_named
+from hw4cli.lab.tables import BACKWARD, FORWARD
 from hw4cli.problem.workload import Workload
 from hw4cli.system.importing import Importing
 

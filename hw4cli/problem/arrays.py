@@ -19,8 +19,8 @@ def random_input(shape: Workload, seed: int) -> Floats:
     The same shape and seed give the same bytes on every machine. Raises InputError for another shape than a case's, or
     a seed that is no integer from 0 on.
 
-    >>> from hw4cli import Workload
-    >>> random_input(Workload.one_head(2, 4, 8), seed=1).shape
+    >>> from hw4cli import Shape
+    >>> random_input(Shape(2, 4, 8), seed=1).shape
     (2, 3, 4, 8)
     """
     shape.check("the shape")
@@ -39,8 +39,8 @@ def read_input(path: str | Path) -> Floats:
 
     Raises InputError if the file is missing, too short, too long, or has a header that no case has.
 
-    >>> from hw4cli import Workload
-    >>> path = write_input("in", random_input(Workload.one_head(2, 4, 8), seed=1))
+    >>> from hw4cli import Shape
+    >>> path = write_input("in", random_input(Shape(2, 4, 8), seed=1))
     >>> Q, K, V = read_input(path).swapaxes(0, 1)
     >>> Q.shape
     (2, 4, 8)
@@ -70,8 +70,8 @@ def read_output(path: str | Path, shape: Workload) -> Floats:
     """O of an output file, a float32 array (B, N, d). Raises InputError if the file is missing or has another size.
 
     >>> path = write_output("out", np.zeros((2, 4, 8), np.float32))
-    >>> from hw4cli import Workload
-    >>> read_output(path, Workload.one_head(2, 4, 8)).shape
+    >>> from hw4cli import Shape
+    >>> read_output(path, Shape(2, 4, 8)).shape
     (2, 4, 8)
     """
     path = Path(path)

@@ -3,12 +3,14 @@
 from collections.abc import Sequence
 
 from hw4cli.errors import InputError
+from hw4cli.lab.tables import FORWARD
 from hw4cli.plans.bounds import TYPICAL, bound, has_bound
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.rules import TOLERANCE
+from hw4cli.problem.workload import FLOAT32
 from hw4cli.show.curves import INTERVALS, holding
 from hw4cli.show.picture import Mark, Panel, Picture, Rule, Series, gpus, measured, short_gpu
-from hw4cli.show.records import FLOAT32, FORWARD, Point, Record, by_setting, is_ours, ladder_place, latest
+from hw4cli.show.records import Point, Record, by_setting, is_ours, ladder_place, latest
 
 SUM = "sum"  # the row of an end-to-end record that adds up its cases
 

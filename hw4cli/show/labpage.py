@@ -8,15 +8,16 @@ from typing import Any
 
 from hw4cli import __version__
 from hw4cli.lab.stepper.plans import data as steps
+from hw4cli.lab.tables import FORWARD
 from hw4cli.plans.bounds import TYPICAL, bound, has_bound
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.rules import TOLERANCE
 from hw4cli.problem.suite import cases
-from hw4cli.problem.workload import Workload
+from hw4cli.problem.workload import FLOAT32, Workload
 from hw4cli.show import style
 from hw4cli.show.picture import gpus, short_gpu
-from hw4cli.show.records import FIGURES, FLOAT32, FORWARD, Point, Record, is_ours
+from hw4cli.show.records import FIGURES, Point, Record, is_ours
 from hw4cli.show.stories import stories, texts
 from hw4cli.text.page import escaped, filled
 

@@ -11,20 +11,20 @@ from pathlib import Path
 from typing import Any
 
 from hw4cli.errors import InputError
-from hw4cli.lab.tables import ARRAYS, PROGRAMS, TIMELINE, read_record
+from hw4cli.lab.tables import ARRAYS, FORWARD, PROGRAMS, TIMELINE, read_record
 from hw4cli.plans.ladder import VARIANTS
-from hw4cli.problem.workload import Workload
+from hw4cli.problem.workload import FLOAT32, Workload
 from hw4cli.system.reading import read_json
 from hw4cli.text.words import printable
 
 READ = (None, ARRAYS, PROGRAMS, TIMELINE)  # kinds of records: of kernels, of kernels of arrays, and these
 TILED = re.compile(r"(.+) (\d+)x(\d+)")  # how `hw4 bench --tile` names a kernel
-FLOAT32, FORWARD = "float32", "forward"  # of rows that name neither: all that early records hold
 
 
 @dataclass(frozen=True)
 class Setting:
-    """What makes times comparable beside B and N: head size, element type, mask, and which pass is timed."""
+    """What makes times comparable beside B and N: head size, element type, mask, and which pass is timed. Rows of early
+    records name neither type nor pass: they are of float32, and forward."""
 
     d: int
     dtype: str = FLOAT32  # and, of arrays, what else sets a workload apart: heads, keys, layout

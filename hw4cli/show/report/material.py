@@ -13,13 +13,13 @@ from hw4cli.errors import Hw4Error, InputError
 from hw4cli.judge.scoring import standings, storedrules
 from hw4cli.judge.scoring.record import Rules, Standing
 from hw4cli.judge.scoring.standings import UserJournal
-from hw4cli.lab.tables import read_record
+from hw4cli.lab.tables import FORWARD, read_record
 from hw4cli.plans.ladder import FALLBACK
 from hw4cli.plans.plan import DEVICES, DeviceProperties, Plan, Variant
 from hw4cli.problem import suite
-from hw4cli.problem.workload import Workload
+from hw4cli.problem.workload import FLOAT32, Workload
 from hw4cli.resources import is_own_kernel
-from hw4cli.show.records import FLOAT32, FORWARD, Point, Record, is_ours, latest, load
+from hw4cli.show.records import Point, Record, is_ours, latest, load
 from hw4cli.show.report.profile import Counters, read_profile
 from hw4cli.show.stories import Story, story_of, texts
 from hw4cli.system.reading import is_file_in, leads_out, read_json, read_regular

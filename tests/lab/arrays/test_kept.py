@@ -7,6 +7,7 @@ import weakref
 from types import SimpleNamespace
 
 import fakecupy
+import fakegpu
 import numpy as np
 import pytest
 from fakecupy import new
@@ -15,7 +16,11 @@ from test_passes import GradientsOf
 
 from hw4cli.lab import kernels, target
 from hw4cli.lab.arrays.named import workload
-from hw4cli.lab.cases import BACKWARD, FORWARD, ArrayCase
+from hw4cli.lab.cases import ArrayCase
+from hw4cli.lab.tables import BACKWARD, BOTH, FORWARD
+from hw4cli.plans.dispatch import AUTO
+from hw4cli.plans.plan import DEVICES
+from hw4cli.problem.suite import uniform
 from hw4cli.problem.workload import Shape
 
 CASE = ArrayCase(workload("B=1 H=2 N=64 d=64 dtype=fp16 causal"))
@@ -64,6 +69,34 @@ def test_what_is_launched_again_keeps_its_memory(monkeypatch):
     del one
     gc.collect()
     assert memory() is None
+
+
+@pytest.mark.parametrize(("direction", "each"), [(BACKWARD, ["backward"]), (BOTH, ["forward", "backward"])])
+def test_gradients_are_run_on_o_and_an_lse_that_the_forward_pass_made(direction, each, monkeypatch):
+    calls = []
+
+    def forward(work, operands, lse, scale, kernel, *_):
+        calls.append("forward")
+        assert [x.name for x in operands] == ["q", "k", "v", "o"] and kernel == AUTO
+
+    def backward(work, given, lse, made, scale, kernel):
+        calls.append("backward")
+        assert [x.name for x in (*given, *made)] == ["q", "k", "v", "o", "do", "dq", "dk", "dv"]
+        assert (lse.dtype, lse.shape, scale, kernel) == ("float32", (1, 2, 64, 1), 0.125, "backward_mma")
+
+    monkeypatch.setattr(kernels, "attention_on_gpu", forward)
+    monkeypatch.setattr(kernels, "backward_on_gpu", backward)
+    monkeypatch.setattr(kernels, "BackwardOnGpu", lambda gpu: SimpleNamespace(plan=lambda work, name: name))
+    facts = SimpleNamespace(registers=1, shared_bytes=1, occupancy=1)
+    gpu = SimpleNamespace(cupy=fakecupy.cupy, props=DEVICES[80])
+    case = ArrayCase(CASE.workload, direction)
+    one, data = kernels.GradientKernel(SimpleNamespace(gpu=gpu, resources=lambda plan: facts), case), case.opened(gpu)
+    one.prepare(data)
+    one.run()
+    assert calls == ["forward", *each]
+    made = data.arrays.dq, data.arrays.dk, data.arrays.dv
+    assert all(x is y for x, y in zip(one.answer()[-3:], made, strict=True))
+    assert (len(one.answer()) == 4) == (direction == BOTH)
 
 
 @pytest.fixture
@@ -118,3 +151,17 @@ def test_gradients_that_are_profiled_read_no_array_twice_where_training_reads_tw
     arrays = target.case_for(["backward"], {"workload": "H=2 N=9 d=8 dtype=fp16"}).opened(gpu).gradients
     addresses = {getattr(arrays, name).data.ptr for name in ("q", "k", "v", "o", "do", "dq", "dk", "dv")}
     assert len(addresses) == 8
+
+
+def test_kernels_on_files_are_profiled_on_the_numbers_of_the_case(monkeypatch):
+    """Of a GPU that there is not, whose kernels are the CPU's computation."""
+    events = []
+    gpu = fakegpu.FakeGpu(lambda inputs, outputs: events.extend([gpu.last, inputs.values.copy()]))
+    runtime = SimpleNamespace(profilerStart=lambda: events.append("start"), profilerStop=lambda: events.append("stop"))
+    gpu.cupy.cuda.runtime = runtime
+    monkeypatch.setattr(target, "GpuTimer", fakegpu.FakeTimer)
+    target.run(gpu, ["flash", "float4"], json.loads(target.of_files(["flash", "float4"], Shape(2, 16, 8), 5)))
+    words = [event for event in events if isinstance(event, str)]
+    assert words == ["flash", "start", "flash", "stop", "float4", "start", "float4", "stop"]
+    numbers = np.concatenate(list(uniform(5, 3 * 2 * 16 * 8)))
+    assert all((event.ravel() == numbers).all() for event in events if not isinstance(event, str))

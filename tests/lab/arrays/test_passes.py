@@ -18,10 +18,11 @@ from benchmarks.pages import gradients as tables
 from hw4cli.lab.arrays import expected
 from hw4cli.lab.arrays.inputs import from_words, on_device, to_words, with_gradients
 from hw4cli.lab.arrays.named import workload
-from hw4cli.lab.cases import BACKWARD, BOTH, FORWARD, ArrayCase
+from hw4cli.lab.cases import ArrayCase
 from hw4cli.lab.changes import compare
 from hw4cli.lab.contender import Contender, measure
 from hw4cli.lab.kernels import computes_gradients
+from hw4cli.lab.tables import BACKWARD, BOTH, FORWARD
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.oracle import exact_gradients
 
