@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli.cli.terminal.bar import Bar
-from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, What, what_argument
+from hw4cli.cli.terminal.grammar import CASES, KERNELS, PROGRAMS, SHAPES, What, what_argument
 from hw4cli.cli.terminal.launches import ALL, with_ladder
 from hw4cli.cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
-from hw4cli.cli.terminal.params import OneOf
+from hw4cli.cli.terminal.params import FOLDER, Number, OneOf
+from hw4cli.cli.terminal.programs import ARGUMENTS, ProgramOptions, TakesArguments, check_program, programs_of
 from hw4cli.errors import KernelError, MachineError
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
@@ -48,11 +49,20 @@ class Architecture(OneOf):
         return model.gfx or f"{model.cc / 10:.1f}"
 
 
-@click.command()
-@what_argument(KERNELS, CASES, SHAPES, kernels=[*VARIANTS, ALL], required=True)
+@click.command(cls=TakesArguments, rare=["include", "define", "seconds"])
+@what_argument(KERNELS, PROGRAMS, CASES, SHAPES, kernels=[*VARIANTS, ALL], required=True)
 @shared("gpu", "architectures", multiple=True, type=Architecture([*ARCHITECTURES]), metavar="GPU")
 @causal_option
 @click.option("--run", "execute", is_flag=True, help="Execute them on the CPU, and look for races and other mistakes.")
+@click.option("--include", type=FOLDER, multiple=True, metavar="DIR", help="Where a program finds headers, too.")
+@click.option("-D", "define", multiple=True, metavar="NAME=VALUE", help="A macro that is set for a program.")
+@click.option(
+    "--seconds",
+    type=Number(min=0),
+    default=30,
+    show_default=True,
+    help="The processor's time that a program may take with --run, larger cases more; 0: any.",
+)
 @json_option
 @output_option(".json", ".csv")
 @click.pass_context
@@ -63,16 +73,21 @@ def check(
     architectures: tuple[str, ...],
     causal: bool,
     execute: bool,
+    include: tuple[Path, ...],
+    define: tuple[str, ...],
+    seconds: float,
     as_json: bool,
     outputs: tuple[Path, ...],
 ) -> int:
-    """Compile kernels without a GPU, or execute them on the CPU.
+    """Compile kernels or whole programs without a GPU, or execute them on the CPU.
 
     \b
     hw4 check ./mine.cu             for every architecture
     hw4 check all --gpu 7.5         the ladder for one; --gpu may be given again
     hw4 check ./mine.cu --run       finds races, accesses out of bounds
     hw4 check flash 1,131,64 --run  on one shape (B, N, d)
+    hw4 check ./hw4.cu --run        a whole program, on small cases
+    hw4 check ./a.cu --run -- 3 x   with these arguments
 
     For each launch: registers of a thread, bytes that spill, shared memory and threads of a block, how many blocks a
     multiprocessor holds, which share of its warps that is, and what limits it. Without a case or shape, it is for
@@ -91,6 +106,13 @@ def check(
         from hw4cli.device.ownkernel import kernel_named
         from hw4cli.system.files import check_place
 
+    if what.programs:
+        options = ProgramOptions(include, define, seconds, ctx.meta.get(ARGUMENTS))
+        return _check_programs(ctx, what, architectures, causal, execute, options, as_json, outputs)
+    if given := [name for name, value in (("--include", include), ("-D", define)) if value]:
+        raise click.UsageError(f"{given[0]} is for a whole program", ctx)
+    if ARGUMENTS in ctx.meta:
+        raise click.UsageError("what stands behind -- is for a whole program", ctx)
     if not what.kernels:
         raise click.UsageError("name a kernel, as in flash or ./mine.cu", ctx)
     names = with_ladder(what.kernels)
@@ -123,6 +145,68 @@ def check(
     for sentence in [*_problems(rows, len(compilers)), *_not_compiled(missing)]:
         print_message(sentence)
     return 1 if any(row.wrong for row in rows) or not any(row.symbol for row in rows) else 0
+
+
+def _check_programs(
+    ctx: click.Context,
+    what: What,
+    architectures: tuple[str, ...],
+    causal: bool,
+    execute: bool,
+    options: ProgramOptions,
+    as_json: bool,
+    outputs: Sequence[Path],
+) -> int:
+    """Compile whole programs, or run them on the CPU; 1 if anything is wrong with one."""
+    with Importing():
+        from hw4cli.device.programcheck import check_program as compile_one
+        from hw4cli.lab.measure.gpus import model_named
+        from hw4cli.system.files import check_place
+
+    if causal:
+        raise click.UsageError("--causal is for kernels: a program has its own mask", ctx)
+    if options.arguments is not None and not execute:
+        raise click.UsageError("what stands behind -- goes with --run", ctx)
+    files = [*what.programs, *(name for name in what.kernels if is_own_kernel(name))]
+    if others := [name for name in what.kernels if not is_own_kernel(name)]:
+        raise click.UsageError(f"{others[0]} is a kernel: check it by itself, without a program", ctx)
+    for path in outputs:
+        check_place(path, *map(Path, files))
+    programs = programs_of(files)
+    shape = what.shape(ctx) if what.cases or what.shapes else None
+    if execute:
+        if len(architectures) > 1:
+            raise click.UsageError("a program runs as on one GPU: give --gpu once", ctx)
+        model = model_named(architectures[0] if architectures else "8.0")
+        vendor = "AMD" if model.gfx else "NVIDIA"
+        records: list[dict[str, Any]] = []
+        lines: list[str] = []
+        all_right = True
+        for each in programs:
+            name = f"{vendor} {model.name}, executed on the CPU"
+            own, its_lines, right = check_program(each, model.props, name, options, shape)
+            records, lines, all_right = [*records, *own], [*lines, *its_lines], all_right and right
+        text = "".join(f"{wrapped(line, columns(sys.stdout), '    ', '')}\n" for line in lines)
+        _publish(records, text, as_json, outputs)
+        return 0 if all_right else 1
+    devices = [props for name, props in ARCHITECTURES.items() if name in architectures] or [*DEVICES.values()]
+    rows: list[CheckedLaunch] = []
+    missing: dict[str, MachineError] = {}
+    progress = Progress(len(programs) * len(devices))
+    with Bar("compiling", progress, BAR_DELAY, wanted=True):
+        for each in programs:
+            for props in devices:
+                try:
+                    rows += compile_one(each, props, options.include, options.define)
+                except MachineError as error:
+                    missing[_name(props)] = error
+                progress.add(1)
+    if not rows and missing:
+        raise next(iter(missing.values()))
+    _publish([asdict(row) for row in rows], _table(rows, len(programs) > 1), as_json, outputs)
+    for sentence in [*_problems(rows, len(devices) - len(missing)), *_not_compiled(missing)]:
+        print_message(sentence)
+    return 1 if any(row.wrong for row in rows) else 0
 
 
 def _execute(

@@ -1,5 +1,6 @@
 // Switches between the threads of a block: by hand, since ucontext is seven times slower.
 #include "fibers.h"
+#include "shadow.h"
 
 #include <cstdlib>
 #include <sys/mman.h>
@@ -80,6 +81,7 @@ static void swap_to(Context& from, Context& to) {
 #endif
 }
 void suspend(State state) {
+    if (unsettled) settle_stores();
     const int mine = current;
     fibers[mine].state = state;
     swap_to(contexts[mine], host);  // and back, when the scheduler resumes this thread

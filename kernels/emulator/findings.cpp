@@ -1,5 +1,5 @@
 // What was found while a kernel ran: each mistake once, with the places in the kernel's code that it is about.
-#include "internal.h"
+#include "fibers.h"
 
 #include <algorithm>
 #include <cstdarg>
@@ -8,6 +8,7 @@
 
 namespace emu {
 constexpr size_t MOST_FINDINGS = 100;
+constexpr uint32_t NO_BLOCK = ~0u;  // the host's
 static std::vector<EmuFinding> findings;
 
 EmuFinding* known_finding(const char* kind, uintptr_t pc0, uintptr_t pc1) {
@@ -28,7 +29,7 @@ void add_finding(const char* kind, const char* text, uintptr_t pc0, uintptr_t pc
     snprintf(finding.kind, sizeof finding.kind, "%s", kind);
     snprintf(finding.text, sizeof finding.text, "%s", text);
     finding.pc[0] = pc0 ? pc0 - image : 0, finding.pc[1] = pc1 ? pc1 - image : 0;
-    finding.times = 1, finding.block = block_of_grid;
+    finding.times = 1, finding.block = job ? block_of_grid : NO_BLOCK;
     findings.push_back(finding);
 }
 void find(const char* kind, uintptr_t pc0, uintptr_t pc1, const char* format, ...) {

@@ -68,7 +68,7 @@ static bool run_warps(Turns& turns) {
     return any;
 }
 static void run_block(Turns& turns) {
-    for (unsigned t = 0; t < threads_of_block; t++) fibers[t].state = READY;
+    for (unsigned t = 0; t < threads_of_block; t++) fibers[t].state = READY, fibers[t].spins_at = 0;
     for (AtBlockStart* each = at_start; each; each = each->next) each->call();
     bool progress = true;
     uint64_t changes = memory_changes;
@@ -103,7 +103,10 @@ Ended run_grid(const Grid& grid) {
     lanes = (int)grid.lanes, order = grid.order, dynamic_bytes = grid.shared;
     threads_of_block = b.x * b.y * b.z;
     hw4_blockDim = b, hw4_gridDim = g;
-    if (threads_of_block > MAX_THREADS || !make_fibers(grid)) return NO_MEMORY;
+    if (threads_of_block > MAX_THREADS || !make_fibers(grid)) {
+        job = nullptr;
+        return NO_MEMORY;
+    }
     locate_shared();
     launch_begins();
     Turns turns(grid.seed);
@@ -122,6 +125,7 @@ Ended run_grid(const Grid& grid) {
 #if defined(__x86_64__)
     _mm_setcsr(modes);
 #endif
+    job = nullptr;
     return stopped ? GIVEN_UP : hw4_stop ? ASKED_TO_STOP : TO_ITS_END;
 }
 }  // namespace emu

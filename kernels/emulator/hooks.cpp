@@ -32,6 +32,31 @@ void* __tsan_memmove(void* p, const void* q, size_t n) {
     return memmove(p, q, n);
 }
 void __tsan_init() {}
+// What the host uses of C++'s atomics: std::atomic, shared pointers, the static variables of functions.
+#define ATOMICS(bits, T)                                                                                        \
+    T __tsan_atomic##bits##_load(const volatile T* p, int) { return __atomic_load_n(p, 5); }                   \
+    void __tsan_atomic##bits##_store(volatile T* p, T x, int) { __atomic_store_n(p, x, 5); }                   \
+    T __tsan_atomic##bits##_exchange(volatile T* p, T x, int) { return __atomic_exchange_n(p, x, 5); }         \
+    T __tsan_atomic##bits##_fetch_add(volatile T* p, T x, int) { return __atomic_fetch_add(p, x, 5); }         \
+    T __tsan_atomic##bits##_fetch_sub(volatile T* p, T x, int) { return __atomic_fetch_sub(p, x, 5); }         \
+    T __tsan_atomic##bits##_fetch_or(volatile T* p, T x, int) { return __atomic_fetch_or(p, x, 5); }           \
+    T __tsan_atomic##bits##_fetch_and(volatile T* p, T x, int) { return __atomic_fetch_and(p, x, 5); }         \
+    T __tsan_atomic##bits##_fetch_xor(volatile T* p, T x, int) { return __atomic_fetch_xor(p, x, 5); }         \
+    int __tsan_atomic##bits##_compare_exchange_strong(volatile T* p, T* e, T x, int, int) {                    \
+        return __atomic_compare_exchange_n(p, e, x, false, 5, 5);                                              \
+    }                                                                                                          \
+    int __tsan_atomic##bits##_compare_exchange_weak(volatile T* p, T* e, T x, int, int) {                      \
+        return __atomic_compare_exchange_n(p, e, x, true, 5, 5);                                               \
+    }                                                                                                          \
+    T __tsan_atomic##bits##_compare_exchange_val(volatile T* p, T e, T x, int, int) {                          \
+        __atomic_compare_exchange_n(p, &e, x, false, 5, 5);                                                    \
+        return e;                                                                                              \
+    }
+ATOMICS(8, unsigned char) ATOMICS(16, unsigned short) ATOMICS(32, unsigned) ATOMICS(64, unsigned long)
+void __tsan_atomic_thread_fence(int) { __atomic_thread_fence(5); }
+void __tsan_atomic_signal_fence(int) {}
+void __tsan_vptr_update(void**, void*) {}
+void __tsan_vptr_read(void**) {}
 void __tsan_func_entry(void*) {}
 void __tsan_func_exit() {}
 }

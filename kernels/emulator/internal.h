@@ -52,6 +52,7 @@ struct Grid {
     void (*call)(void*);  // what each thread runs, with
     void* context;
     size_t context_bytes;  // which it may read
+    int gpu = 0;
 };
 enum Ended { TO_ITS_END, GIVEN_UP, ASKED_TO_STOP, NO_MEMORY };
 Ended run_grid(const Grid&);

@@ -100,14 +100,12 @@ void atomic_touch(const void* p, unsigned bytes);  // notes the load and the sto
 template <class T, class F> EMU_UNWATCHED T change(T* p, F next) {
     const T old = *p;
     *p = next(old);
+    memory_changes += memcmp(p, &old, sizeof old) != 0;
     return old;
 }
-template <class T> EMU_UNWATCHED bool changed(const T* p, const T& old) { return memcmp(p, &old, sizeof old) != 0; }
 template <class T, class F> inline T atomic(T* p, F next) {
     atomic_touch(p, sizeof(T));
-    const T old = change(p, next);
-    memory_changes += changed(p, old);
-    return old;
+    return change(p, next);
 }
 template <class T> struct Identity { using type = T; };
 template <class T> using Same = typename Identity<T>::type;  // of an argument whose type the pointer before it tells

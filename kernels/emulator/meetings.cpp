@@ -163,6 +163,11 @@ bool complete_barriers() {
             stopped = true;
             return false;
         }
+#if defined(EMU_PROGRAM)
+        if (count == 0 && live < threads_of_block && watching)
+            report("returned threads", (name(fibers[at[0]].site) + " is skipped by threads of the block that have "
+                   "returned: GPUs go on all the same, CUDA does not promise it").c_str());
+#endif
         if (n == live && !named.arrived) order_block();
         else {
             for (unsigned i = 0; i < n; i++) has_met(at[i]);
@@ -196,11 +201,14 @@ std::string where_threads_wait() {
             ended++;
             continue;
         }
-        std::string site = name(fibers[t].site);
-        if (fibers[t].state == READY || fibers[t].state == SPUN) {
+        std::string site = "no barrier";
+        const bool goes_on = fibers[t].state == READY || fibers[t].state == SPUN;
+        if (goes_on && fibers[t].spins_at) {
             char place[40];
             snprintf(place, sizeof place, "{%#lx}", (unsigned long)(fibers[t].spins_at - image));
-            site = fibers[t].state == SPUN ? "a loop that reads a word again and again, " + std::string(place) : "no barrier";
+            site = std::string("a loop that reads a word again and again, ") + place;
+        } else if (!goes_on) {
+            site = name(fibers[t].site);
         }
         auto& entry = where.emplace(site, std::make_pair(0, (int)t)).first->second;
         entry.first++;

@@ -15,7 +15,7 @@ alignas(1024) thread_local char hw4_window[WINDOW];
 namespace emu {
 char* shared;
 bool watching;
-uintptr_t image;
+uintptr_t image, last_access;
 Area shared_area;
 static char* window;
 static size_t tls_bytes;
@@ -111,7 +111,8 @@ static bool outside_statics(const char* at, const Access& access) {
     if (in_window(at)) return false;
     const Static* one = static_at(at);
     const size_t offset = (size_t)(at - tls);
-    if (one && offset + access.bytes <= one->offset + one->bytes) return false;
+    if (one && !one->foreign && offset + access.bytes <= one->offset + one->bytes) return false;
+    while (one && one->foreign) one = one == statics.data() ? nullptr : one - 1;
     if (one)
         find("out of bounds", access.pc, 0, "thread %d %s %u bytes at {0}, from byte %lu of the shared array %s, which has %lu",
              current, access.write ? "writes" : "reads", access.bytes, (unsigned long)(offset - one->offset),
@@ -186,6 +187,12 @@ void outside_arrays(const char* at, const Access& access) {
 
 // ---- All of it
 
+bool peers[MOST_GPUS][MOST_GPUS];
+static void other_gpu(const Array& array, const Access& access) {
+    if (!peers[job->gpu][array.gpu])
+        find("other GPU", access.pc, 0, "thread %d on GPU %d %s at {0} %s, which is memory of GPU %d "
+             "(cudaDeviceEnablePeerAccess)", current, job->gpu, access.write ? "writes" : "reads", array.of.name, array.gpu);
+}
 #if defined(EMU_PROGRAM)
 // The host by a load or store, where it has no business.
 static void host_touches(const char* at, uint32_t bytes, bool write, uintptr_t pc) {
@@ -230,13 +237,19 @@ static void touch_elsewhere(const char* at, const Access& access) {
 void access(const void* p, uint32_t bytes, bool write, Strength strength, uintptr_t pc) {
     const char* at = (const char*)p;
     if (current == NOBODY) {
-        if (at >= arrays_begin && at < arrays_end) host_touches(at, bytes, write, pc);
+        if (watching && at >= arrays_begin && at < arrays_end) host_touches(at, bytes, write, pc);
         return;
     }
+    last_access = pc;
+    if (unsettled) settle_stores();
     if (strength != PLAIN) spin(pc);
     if (write && strength != ATOMIC) memory_changes++;
     if (!watching) return;
+#if defined(EMU_PROGRAM)
+    const Access access{bytes, write, strength, pc, strength == PLAIN ? at : nullptr};
+#else
     const Access access{bytes, write, strength, pc};
+#endif
     if ((size_t)(at - tls) < tls_bytes) {
         take_turns();
         if (bytes <= 16 && (bytes & (bytes - 1)) == 0 && (uintptr_t)at % bytes)  // more is copied in pieces
@@ -250,6 +263,7 @@ void access(const void* p, uint32_t bytes, bool write, Strength strength, uintpt
         const bool inside = array && !array->freed && at + bytes <= array->of.begin + array->of.bytes;
         if (inside) touch_array(*array, at, access, (unsigned)current);
         else outside_arrays(at, access);
+        if (inside && array->gpu != job->gpu && !array->host) other_gpu(*array, access);
     } else {
         touch_elsewhere(at, access);
     }

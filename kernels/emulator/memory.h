@@ -13,6 +13,9 @@ struct Array {
     bool freed = false;  // nobody may touch it any more
     int gpu = 0;         // whose memory it is
 };
+constexpr int MOST_GPUS = 16;
+extern bool peers[MOST_GPUS][MOST_GPUS];  // whether one may touch the memory of another
+
 Array* array_at(const char* at);  // the last that begins at or before, or null
 Array& add_array(Array&&);        // behind all others
 void host_is_shared(const char* begin, size_t bytes);  // the host's memory that kernels may touch, too
@@ -27,13 +30,15 @@ void outside_arrays(const char* at, const Access&);  // reports it
 // Static shared arrays of a whole program: thread-local variables of its code, among others. By the order of offsets.
 struct Static {
     size_t offset, bytes;  // in the memory of thread-local variables
-    std::string name;
+    std::string owner, name;  // the kernel that it is in, "" if it is in none
+    bool foreign = false;     // of another kernel than the one that runs
 };
 extern std::vector<Static> statics;
 
 extern Area shared_area;  // empty where loads and stores are not watched
 void touch_shared(const char* at, const Access&, unsigned who);
 
-// A load or store that the compiler's hooks see.
+// A load or store that the compiler's hooks see; and where a kernel's last one was.
+extern uintptr_t last_access;
 void access(const void* p, uint32_t bytes, bool write, Strength, uintptr_t pc);
 }  // namespace emu

@@ -145,6 +145,35 @@ static std::string party(unsigned who, bool several = false) {
     if (who >= MAX_THREADS) return "an asynchronous copy or product";
     return several ? "threads of warp " + std::to_string(who >> log2_lanes) : "thread " + std::to_string(who);
 }
+// The store that is under way: what it overwrites, and what it comes after without an order.
+namespace {
+struct Before {
+    Touch old;
+    bool old_writes, other_block;
+    unsigned who;
+    uintptr_t pc;
+    const char* where;
+};
+struct Overwritten {
+    Word* word;
+    Touch write;
+    bool global;
+};
+}
+bool unsettled;
+static std::vector<Before> befores;
+static std::vector<Overwritten> overwritten;
+static const char* stored_at;
+static unsigned stored_bytes;
+static char stored_before[16];
+static void begin_store(const Access& access) {
+    if (unsettled) return;
+    unsettled = true, stored_at = access.at, stored_bytes = access.bytes;
+    memcpy(stored_before, access.at, access.bytes);
+}
+static bool is_settled_later(const Access& access) {
+    return access.write && access.at && access.bytes <= sizeof stored_before;
+}
 static void race(const Touch& old, bool old_writes, unsigned who, bool writes, uintptr_t pc, const char* where) {
     static const char SYNCWARP[] = "__syncwarp() is missing between them";
     const bool agent = old.who >= MAX_THREADS || who >= MAX_THREADS, within_warp = same_warp(old.who, who);
@@ -179,19 +208,58 @@ bool until_covers(const Touch& touch, const uint32_t* until) {
     return true;
 }
 
+static void same_value(const Touch& old, bool old_writes, bool writes, unsigned who, uintptr_t pc, const char* where,
+                       bool other_block) {
+    const std::string other = other_block ? "block " + std::to_string(block_at(old.epoch)) : party(old.who, old.several);
+    const char* how = !writes     ? "%s reads in %s at {0} what %s wrote at {1}, the value that was there,"
+                      : old_writes ? "%s writes in %s at {0} the value that %s wrote at {1},"
+                                   : "%s writes in %s at {0} the value that is there, which %s read at {1},";
+    find("same value", pc, place_of(old.site), (std::string(how) + " and nothing orders the two: right as long as no value "
+         "changes").c_str(), party(who).c_str(), where, other.c_str());
+}
+void settle_stores() {
+    unsettled = false;
+    const bool silent = !memcmp(stored_at, stored_before, stored_bytes);
+    for (const Before& one : befores) {
+        if (silent) same_value(one.old, one.old_writes, true, one.who, one.pc, one.where, one.other_block);
+        else if (one.other_block) block_race(one.old, one.old_writes, true, one.pc, one.where);
+        else race(one.old, one.old_writes, one.who, true, one.pc, one.where);
+    }
+    // A change that is not past stays the word's last write.
+    for (Overwritten& one : overwritten) {
+        const bool past = !one.write.epoch || (one.global ? one.write.epoch < launch_epoch : one.write.epoch != epoch);
+        if (silent && !past && !one.write.silent) one.word->write = one.write;
+        else one.word->write.silent = silent;
+    }
+    befores.clear(), overwritten.clear();
+}
+// Lanes of a warp that exchange words of shared memory by volatile accesses and no __syncwarp() rely on running in
+// lockstep; threads of different warps wait for each other so.
+static bool in_lockstep_only(const Touch& old, bool old_writes, const Access& access, bool global, unsigned who) {
+#if defined(EMU_PROGRAM)
+    return !global && (old.strength == VOLATILE || access.strength == VOLATILE) && (old_writes || access.write) &&
+           old.who != who && same_warp(old.who, who);
+#else
+    (void)old, (void)old_writes, (void)access, (void)global, (void)who;
+    return false;
+#endif
+}
 bool touch(Word& word, uint8_t bytes, const Access& access, bool global, const char* where, unsigned who, bool fresh) {
     const int t = current;
     const bool agent = who >= MAX_THREADS;
     auto conflict = [&](const Touch& old, bool old_writes) {
         if (!old.epoch || !(old.bytes & bytes)) return;
         const bool other_block = old.epoch < block_epoch;
-        if (old.strength && access.strength) return;
+        if (old.strength && access.strength && !in_lockstep_only(old, old_writes, access, global, who)) return;
         if (other_block) {
-            if (global && old.epoch >= launch_epoch && !heard_of(old, t))
-                block_race(old, old_writes, access.write, access.pc, where);
+            if (!global || old.epoch < launch_epoch || heard_of(old, t)) return;
+        } else if (before(old, t)) {
             return;
         }
-        if (!before(old, t)) race(old, old_writes, who, access.write, access.pc, where);
+        if (is_settled_later(access)) begin_store(access), befores.push_back({old, old_writes, other_block, who, access.pc, where});
+        else if (old_writes && old.silent) same_value(old, true, access.write, who, access.pc, where, other_block);
+        else if (other_block) block_race(old, old_writes, access.write, access.pc, where);
+        else race(old, old_writes, who, access.write, access.pc, where);
     };
     conflict(word.write, true);
     Touch now{};
@@ -200,6 +268,7 @@ bool touch(Word& word, uint8_t bytes, const Access& access, bool global, const c
     if (access.write) {
         for (const Touch& old : word.read) conflict(old, false);
         if (!global && word.write.epoch < block_epoch) word.written = 0;
+        if (is_settled_later(access)) begin_store(access), overwritten.push_back({&word, word.write, global});
         word.write = now;
         word.written |= bytes;
         if (global && access.strength && !agent) hand_over(&word, t, access.strength == ATOMIC, fresh);

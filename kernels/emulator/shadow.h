@@ -10,7 +10,8 @@
 namespace emu {
 enum Strength : uint8_t { PLAIN, VOLATILE, ATOMIC };
 struct __attribute__((packed, aligned(2))) Touch {
-    uint32_t epoch : 24, bytes : 4, strength : 2, several : 1;  // bytes: which of the word; several lanes of a warp
+    // bytes: which of the word; several: lanes of a warp; silent: a store of the value that was there
+    uint32_t epoch : 24, bytes : 4, strength : 2, several : 1, silent : 1;
     uint32_t time : 21, who : 11;  // of a thread, from MAX_THREADS on an agent; of several lanes, a row of their times
     uint16_t site;                 // where, as a number that stands for a place in the code
 };
@@ -42,12 +43,16 @@ struct Access {
     bool write;
     Strength strength;
     uintptr_t pc;
+    const char* at = nullptr;  // where, if the store itself comes right behind
 };
 
 // A touch of a word by a thread, or by an agent that this thread starts; a race is reported. `fresh`: if it is written, nobody
 // has done that before. Whether it may still be so (look_at in publication.h).
 bool touch(Word&, uint8_t bytes, const Access&, bool global, const char* where, unsigned who,
            bool fresh = false);
+// A store without an order is a race only if it changes the word: decided when it is done, before anything else is.
+void settle_stores();
+extern bool unsettled;
 // Whether a read by thread t tells nothing new: the last write is past, and its warp has read the word just so.
 bool seen(Word&, uint8_t bytes, int t);
 // Whether a touch of an earlier block lies within these times of its threads.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 from hw4cli.cli.terminal.params import KernelName, complete_cases, items, kernel_files, suite_cases, workload_names
+from hw4cli.cli.terminal.programs import is_program
 from hw4cli.errors import InputError
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel
@@ -24,17 +25,19 @@ if TYPE_CHECKING:
 Command = TypeVar("Command", bound=Callable[..., Any])
 SHAPE = re.compile(r"[-\d.\s]*,[-\d,.\s]*")  # numbers with commas
 CASE = re.compile(r"[A-Za-z]{0,2}\d*-?[A-Za-z]{0,2}\d+-?")  # t07, t01-t10; what is wrong in it, the suite says
-KERNELS, CASES, SHAPES, WORKLOADS = "KERNEL", "CASE", "B,N,d", "WORKLOAD"
+KERNELS, CASES, SHAPES, WORKLOADS, PROGRAMS = "KERNEL", "CASE", "B,N,d", "WORKLOAD", "PROGRAM.cu"
 
 
 @dataclass(frozen=True)
 class What:
-    """What a command is about: kernels by name or file; cases as the suite's words; shapes; workloads as text."""
+    """What a command is about: kernels by name or file; cases as the suite's words; shapes; workloads as text; files of
+    whole programs."""
 
     kernels: tuple[str, ...] = ()
     cases: str = ""
     shapes: tuple[Workload, ...] = ()
     workloads: tuple[str, ...] = ()
+    programs: tuple[str, ...] = ()
 
     def shape(self, ctx: click.Context, causal: bool = False) -> Workload:
         """The one shape, or that of the one case. Raises UsageError unless exactly one is named, InputError for an
@@ -105,6 +108,8 @@ class Words(click.ParamType[Any]):
         """The kind that a word has by its form, where the command takes several; else the only one."""
         if SHAPES in self.kinds and SHAPE.fullmatch(word):
             return SHAPES
+        if PROGRAMS in self.kinds and is_program(word):
+            return PROGRAMS
         if KERNELS in self.kinds and (is_own_kernel(word) or word in self.kernels.choices or _is_kernel(word)):
             return KERNELS
         if WORKLOADS in self.kinds and ("=" in word or word in workload_names()):
@@ -167,6 +172,7 @@ def what_argument(*kinds: str, kernels: Sequence[str] = (), required: bool = Fal
             ",".join(found.get(CASES, ())),
             tuple(found.get(SHAPES, ())),
             tuple(found.get(WORKLOADS, ())),
+            tuple(found.get(PROGRAMS, ())),
         )
 
     metavar = f"{' | '.join(kinds)} ..."

@@ -6,17 +6,18 @@ alone, `race` has the compiler's hooks before every load and store, the host's t
 """
 
 import re
+import shutil
 import subprocess
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
 from hw4cli.emulator import build as kernels
 from hw4cli.emulator.build import PLAIN, RACE, Compiler, Run, find_compiler
-from hw4cli.emulator.program.launches import with_calls
+from hw4cli.emulator.program.launches import blanked, with_calls
 from hw4cli.emulator.program.refusals import check_words, missing_header
 from hw4cli.errors import InputError
 from hw4cli.problem.cpu import workers
@@ -43,11 +44,14 @@ ALLOCATORS = {
     "_ZdlPvm": "hw4_delete_sized_here",
     "_ZdaPvm": "hw4_delete_array_sized_here",
 }
+MOST_PRELUDES = 6  # watched or not, for several GPUs
+_GLOBAL = re.compile(r"__global__[^;{()]*?(?:__launch_bounds__\s*\([^)]*\)[^;{()]*?)?\b(\w+)\s*\(")
 _MARK = re.compile(r'^#\s*(\d+)\s+"([^"]*)"((?:\s\d)*)\n', re.M)
 _WINDOW = re.compile(
-    r"\b(?:extern\b[^;(){}]*\bthread_local|thread_local\b[^;(){}]*\bextern)\b[^;{}]*?(\w+)\s*\[\s*\]\s*;"
+    r"\b(?:extern\b[^;(){}]*\bthread_local|thread_local\b[^;{}]*?\bextern)\b[^;{}]*?(\w+)\s*\[\s*\]\s*;"
 )
-_KEPT = 20  # lines of a compiler's errors
+# A function's name in that of a variable in it: `void ns::tiles<32>(float*, int)::row`.
+_FUNCTION = re.compile(r"(?:.*[\s:])?(\w+)(?:<.*>)?\(.*\)::\w+$")
 
 
 @dataclass(frozen=True)
@@ -57,7 +61,6 @@ class Source:
     files: tuple[Path, ...]
     include: tuple[Path, ...] = ()
     define: tuple[str, ...] = ()
-    text: str = field(default="", compare=False)
 
     @property
     def name(self) -> str:
@@ -69,6 +72,11 @@ class Source:
         """Whether it is written for AMD's GPUs."""
         pattern = re.compile(r"^\s*#\s*include\s*[<\"]hip/", re.M)
         return any(path.suffix == ".hip" or pattern.search(read(path)) for path in self.files)
+
+    @property
+    def kernels(self) -> frozenset[str]:
+        """The names of functions that are declared __global__."""
+        return frozenset(name for path in self.files for name in _GLOBAL.findall(blanked(read(path))))
 
 
 def read(path: Path) -> str:
@@ -178,7 +186,15 @@ def _prelude(compiler: Compiler, options: Sequence[str], folder: str, run: Run) 
         words = [compiler.path, *options, "-fopenmp", "-x", "c++-header", str(header), "-o", str(made)]
         _check(run, words, header.name, folder)
         kernels.keep(made, kept)
+        _remove_old(place)
     return ["-include", str(place / "prelude.h")]
+
+
+def _remove_old(newest: Path) -> None:
+    """Remove all but the last few of what is kept so: each takes 60 MB, and none is read by another version."""
+    kept = sorted(newest.parent.glob("hw4-prelude-*"), key=lambda path: path.stat().st_mtime, reverse=True)
+    for folder in kept[MOST_PRELUDES:]:
+        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _runtime(compiler: Compiler, build: str, run: Run) -> list[Path]:
@@ -224,8 +240,9 @@ def _windows(objects: Sequence[Path], names: set[str], run: Run) -> list[str]:
 
 
 @cache
-def shared_arrays(executable: Path) -> tuple[tuple[int, int, str], ...]:
-    """A program's static shared arrays: where they begin among its thread-local variables, their bytes, their names."""
+def shared_arrays(executable: Path) -> tuple[tuple[int, int, str, str], ...]:
+    """A program's static shared arrays: where they begin among its thread-local variables, their bytes, the function
+    that they are in ("" if they are in none), their names."""
     words = ["readelf", "--symbols", "--wide", "--demangle", str(executable)]
     listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     found = set()
@@ -234,7 +251,10 @@ def shared_arrays(executable: Path) -> tuple[tuple[int, int, str], ...]:
         if len(fields) == 8 and fields[3] == "TLS" and int(fields[2], 0) and fields[6] != "UND":
             name = fields[7]
             if not name.startswith(("hw4", "emu::", "guard variable", "TLS ")):
-                found.add((int(fields[1], 16), int(fields[2], 0), name.split("::")[-1]))
+                function = _FUNCTION.match(name)
+                found.add(
+                    (int(fields[1], 16), int(fields[2], 0), function[1] if function else "", name.split("::")[-1])
+                )
     return tuple(sorted(found))
 
 

@@ -1,5 +1,6 @@
 """A CUDA program executed on the CPU, in the sandbox where there is one: what it printed, and what was found."""
 
+import hashlib
 import mmap
 import os
 import shutil
@@ -57,7 +58,8 @@ class Execution:
 
     `end` is "ended", "too slow", "hangs", "crash" or "killed", and `why` a sentence unless it is "ended"; `status` is
     the exit status, -n for signal n. `output` and `errors` are the ends of what it printed. `findings` are mistakes,
-    causes first; `notes` what is worth knowing and changes no answer. `seconds` are the processor's.
+    causes first; `notes` what is worth knowing and changes no answer. `seconds` are the processor's. `written`: the
+    files in its folder at the end, with their SHA-256.
     """
 
     end: str
@@ -70,6 +72,7 @@ class Execution:
     launches: tuple[LaunchCount, ...]
     seconds: float
     confined: bool
+    written: tuple[tuple[str, str], ...] = ()
 
     @property
     def lockstep(self) -> bool:
@@ -165,6 +168,7 @@ def run_program(
                 )
             except ProgramError as error:
                 problem, ended = str(error), None
+        written = _written(work)
         for name, target in outputs:
             if (work / name).is_file() and not (work / name).is_symlink():
                 shutil.copyfile(work / name, target)
@@ -184,7 +188,9 @@ def run_program(
             CRASHED,
             f"its process {exits.describe_exit(ended.exit_code, MAX_FILE)} before the report was written",
         )
-    return Execution(end, why, ended.exit_code, output, ended.stderr, findings, notes, launches, took, confined)
+    return Execution(
+        end, why, ended.exit_code, output, ended.stderr, findings, notes, launches, took, confined, written
+    )
 
 
 @cache
@@ -249,8 +255,20 @@ def _settings(
         "output": own / "output",
     }
     lines = [f"{key}={value}" for key, value in values.items()]
-    lines += [f"shared={offset} {size} {name}" for offset, size, name in shared_arrays(program.executable)]
+    kernels = program.source.kernels
+    for offset, size, function, name in shared_arrays(program.executable):
+        lines.append(f"shared={offset} {size} {function if function in kernels else '-'} {name}")
     return "\n".join(lines)
+
+
+def _written(work: Path) -> tuple[tuple[str, str], ...]:
+    """The files that a program has left in its folder, with their SHA-256."""
+    found = []
+    for path in sorted(work.iterdir())[:MAX_FILES]:
+        if path.is_file() and not path.is_symlink():
+            with path.open("rb") as file:
+                found.append((path.name, hashlib.file_digest(file, "sha256").hexdigest()))
+    return tuple(found)
 
 
 def _tail(path: Path) -> str:

@@ -46,6 +46,11 @@ _WORDS = (
     (r"\bcudaIpc\w+", "memory that processes share (cudaIpc)"),
     (r"\bcuLaunchKernel\b|\bcuModuleLoad\w*|\bcuCtxCreate\b|\bcuInit\b", "CUDA's driver interface"),
     (r"\b__nv_fp8\w*", "numbers of 8 bits"),
+    (r"\bcublas\w+", "cuBLAS"),
+    (r"\bcurand\w+", "cuRAND"),
+    (r"\bcufft\w+", "cuFFT"),
+    (r"\bcusparse\w+", "cuSPARSE"),
+    (r"\bcusolver\w+", "cuSOLVER"),
 )
 _MISSING = re.compile(
     r"^(?P<file>[^:\n]+):(?P<line>\d+):\d+: fatal error: '?(?P<name>[\w./+-]+)'?(?:: No such file| file not found)",

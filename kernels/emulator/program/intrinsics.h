@@ -188,24 +188,24 @@ template <class T> inline Alike alike(Site site, uint64_t mask, T x) {
     meet(site, WARP, mask, &mine, Alike::find);
     return mine;
 }
-template <class T> struct Reduction {
+template <class T, class F> struct Reduction {
     T value;
-    T (*f)(T, T);
+    const F* f;
     static void all(void* const* lane, int n) {
         const Reduction* first = nullptr;
         T sum{};
         for (int i = 0; i < n; i++) {
             if (!lane[i]) continue;
             const Reduction* one = (const Reduction*)lane[i];
-            sum = first ? one->f(sum, one->value) : one->value, first = one;
+            sum = first ? (*one->f)(sum, one->value) : one->value, first = one;
         }
         for (int i = 0; i < n; i++)
             if (lane[i]) ((Reduction*)lane[i])->value = sum;
     }
 };
-template <class T> inline T reduced(Site site, uint64_t mask, T x, T (*f)(T, T)) {
-    Reduction<T> mine{x, f};
-    meet(site, WARP, mask, &mine, Reduction<T>::all);
+template <class T, class F> inline T reduced(Site site, uint64_t mask, T x, const F& f) {
+    Reduction<T, F> mine{x, &f};
+    meet(site, WARP, mask, &mine, Reduction<T, F>::all);
     return mine.value;
 }
 }  // namespace emu
@@ -219,7 +219,7 @@ template <class T> inline EMU_MASK __match_all_sync(EMU_MASK mask, T x, int* all
 }
 #define EMU_REDUCE(name, expression)                                                                         \
     template <class T> inline T __reduce_##name##_sync(EMU_MASK mask, T x, EMU_HERE) {                       \
-        return emu::reduced<T>(EMU_SITE("__reduce_" #name "_sync"), mask, x, [](T a, T b) -> T { return expression; }); \
+        return emu::reduced(EMU_SITE("__reduce_" #name "_sync"), mask, x, [](T a, T b) -> T { return expression; }); \
     }
 EMU_REDUCE(add, a + b) EMU_REDUCE(min, b < a ? b : a) EMU_REDUCE(max, a < b ? b : a) EMU_REDUCE(and, a & b)
 EMU_REDUCE(or, a | b) EMU_REDUCE(xor, a ^ b)

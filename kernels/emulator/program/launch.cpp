@@ -18,6 +18,13 @@ cudaError_t last_error(bool forget) {
 cudaError_t synchronize() { return sticky; }
 double seconds() { return std::chrono::duration<double>(std::chrono::steady_clock::now().time_since_epoch()).count(); }
 
+// Which shared arrays are another kernel's: `name` as it is launched, with namespaces and a template's arguments.
+static void note_owner(std::string name) {
+    name = name.substr(0, name.find_first_of("<"));
+    if (const size_t colon = name.rfind(':'); colon != std::string::npos) name.erase(0, colon + 1);
+    const bool known = std::any_of(emu::statics.begin(), emu::statics.end(), [&](auto& one) { return one.owner == name; });
+    for (emu::Static& one : emu::statics) one.foreign = known && !one.owner.empty() && one.owner != name;
+}
 void run(dim3 g, dim3 b, size_t shared, const char* name, Place from, void (*call)(void*), void* context, size_t bytes) {
     begin();
     const std::lock_guard<std::recursive_mutex> alone(one_at_a_time());
@@ -51,8 +58,9 @@ void run(dim3 g, dim3 b, size_t shared, const char* name, Place from, void (*cal
     running.kernel = name, running.from = from, running.gpu = gpu, running.blocks = blocks, running.launches++;
     emu::block_count[0] = 0, emu::block_count[1] = blocks, emu::block_count[2] = running.launches;
     note_runner();
+    note_owner(name);
     const emu::Ended ended = emu::run_grid({{g.x, g.y, g.z}, {b.x, b.y, b.z}, (unsigned)shared, settings.lanes, settings.order,
-                                            settings.seed, call, context, bytes});
+                                            settings.seed, call, context, bytes, gpu});
     if (ended == emu::ASKED_TO_STOP) out_of_time();
     running.kernel = nullptr;
     if (ended == emu::NO_MEMORY) {
@@ -74,11 +82,10 @@ cudaError_t choose_gpu(int n, Place from) {
     return gpu = n, cudaSuccess;
 }
 int chosen_gpu() { return gpu; }
-static bool peers[64][64];
 cudaError_t enable_peer(int other) {
     if (other < 0 || other >= settings.gpus || other == gpu) return fail(cudaErrorInvalidDevice);
-    if (peers[gpu % 64][other % 64]) return fail(cudaErrorPeerAccessAlreadyEnabled);
-    return peers[gpu % 64][other % 64] = true, cudaSuccess;
+    if (emu::peers[gpu][other]) return fail(cudaErrorPeerAccessAlreadyEnabled);
+    return emu::peers[gpu][other] = true, cudaSuccess;
 }
 cudaError_t properties(cudaDeviceProp* p, int n) {
     if (n < 0 || n >= settings.gpus) return fail(cudaErrorInvalidDevice);

@@ -55,6 +55,7 @@ cudaError_t allocate(void** p, size_t bytes, const char* words, Memory memory, P
     return cudaSuccess;
 }
 static void give_back(emu::Array& array) {
+    if (emu::unsettled) emu::settle_stores();
     array.freed = true;
     if (!array.area.empty()) shadowed -= array.of.bytes, array.area = emu::Area();
     taken -= array.of.bytes;
@@ -197,9 +198,16 @@ cudaError_t copy_symbol(const char* what, void* symbol, size_t size, size_t offs
 }
 void at_end_of_program() {
     if (!settings.watch) return;
-    emu::each_array([](const emu::Array& array) {
-        if (!array.freed) say("leak", "%s, %lu bytes, is never freed", array.of.name, (unsigned long)array.of.bytes);
+    std::string names;
+    size_t bytes = 0, count = 0;
+    emu::each_array([&](const emu::Array& array) {
+        if (array.freed) return;
+        bytes += array.of.bytes;
+        if (++count <= 4) names += (count > 1 ? ", " : "") + std::string(array.of.name);
     });
+    if (count)
+        say("leak", "%s%s: %zu bytes are never freed", names.c_str(),
+            count > 4 ? (" and " + std::to_string(count - 4) + " more").c_str() : "", bytes);
     if (error_unasked) say("unchecked", "a launch has failed, and the program never asks whether one has (cudaGetLastError)");
 }
 

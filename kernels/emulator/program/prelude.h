@@ -47,6 +47,9 @@
 #define __managed__
 #define __inline_hint__
 #define __restrict __restrict__
+// GPUs' compilers begin an array at a multiple of 16 where its size and that of those before it are such.
+#undef __shared__
+#define __shared__ thread_local __attribute__((aligned(16)))
 #undef warpSize  // also a member of cudaDeviceProp
 #ifdef __HIP__
 static constexpr int warpSize = 64;

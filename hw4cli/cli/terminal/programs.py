@@ -1,0 +1,205 @@
+"""`hw4 check` of whole CUDA programs: which words name one, and what is printed of an execution on the CPU."""
+
+import re
+import tempfile
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from hw4cli.cli.terminal.bar import Bar
+from hw4cli.cli.terminal.sections import Sections
+from hw4cli.errors import InputError
+from hw4cli.problem.shape import Shape
+from hw4cli.text.progress import Progress
+
+if TYPE_CHECKING:
+    from hw4cli.emulator.program.execute import Execution
+    from hw4cli.plans.plan import DeviceProperties
+
+ARGUMENTS = "hw4.arguments"  # of click's context: what stands behind --
+OTHERS = (".hip", ".cpp", ".cc", ".cxx")  # endings of a program's files beside .cu
+BAR_DELAY = 1.0
+_MAIN = re.compile(r"\b(?:int|auto|void)\s+main\s*\(")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
+
+
+class TakesArguments(Sections):
+    """A command that hands what stands behind -- to a program."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Keep what is behind -- in the context, and parse the rest."""
+        if "--" in args:
+            at = args.index("--")
+            ctx.meta[ARGUMENTS] = tuple(args[at + 1 :])
+            args = args[:at]
+        return super().parse_args(ctx, args)
+
+
+def has_main(word: str) -> bool:
+    """Whether a file has a function main."""
+    try:
+        text = Path(word).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return bool(_MAIN.search(_COMMENT.sub(" ", text)))
+
+
+def is_program(word: str) -> bool:
+    """Whether a word of the command line is a file of a whole program, and not one of a kernel alone."""
+    return word.endswith(OTHERS) or (word.endswith(".cu") and has_main(word))
+
+
+@dataclass(frozen=True)
+class ProgramOptions:
+    """What a program is compiled and run with."""
+
+    include: tuple[Path, ...]
+    define: tuple[str, ...]
+    seconds: float
+    arguments: tuple[str, ...] | None
+
+
+def programs_of(files: Sequence[str]) -> list[tuple[Path, ...]]:
+    """Programs: all files as one, or, where several have a main, each of those alone. Raises InputError if none has."""
+    mains = [name for name in files if has_main(name)]
+    for name in files:
+        if not Path(name).is_file():
+            raise InputError(f"there is no file {name}")
+    if not mains:
+        raise InputError(f"{files[0]} has no main: name the file that has, too")
+    if len(mains) == 1:
+        return [(Path(mains[0]), *(Path(name) for name in files if name != mains[0]))]
+    return [(Path(name),) for name in mains]
+
+
+def check_program(
+    files: tuple[Path, ...], gpu: "DeviceProperties", name: str, options: ProgramOptions, shape: Shape | None
+) -> tuple[list[dict[str, Any]], list[str], bool]:
+    """Execute a program on the CPU: records, lines for a terminal, and whether nothing is wrong with it."""
+    from hw4cli.emulator.library import REVERSE, Schedule
+    from hw4cli.emulator.program.attention import CASES, ODD, check_attention, once, takes_a_case
+    from hw4cli.emulator.program.build import Source, compile_program
+    from hw4cli.emulator.program.execute import ENDED, run_program
+    from hw4cli.emulator.report import Finding
+
+    source = Source(files, options.include, options.define)
+    program = str(files[0])
+    progress = Progress(1)
+
+    def say(launches: int, done: int, blocks: int) -> None:
+        progress.total, progress.done = max(blocks, 1), min(done, blocks)
+
+    with Bar("running", progress, BAR_DELAY, wanted=True):
+        if options.arguments is None and (shape or takes_a_case(source)):
+            cases = check_attention(
+                source,
+                gpu=gpu,
+                gpu_name=name,
+                shapes=[shape] if shape else (*CASES, *ODD),
+                seconds=options.seconds,
+                progress=say,
+            )
+            records, lines, right = [], [], True
+            for case in cases:
+                marked = " (N is no multiple of 128, which the course has none of)" if case.odd and not shape else ""
+                lines.append(f"{program} on {case}{marked}")
+                sizes = [case.shape.B, case.shape.N, case.shape.d]
+                records.append(
+                    {
+                        **{
+                            "program": program,
+                            "what": "case",
+                            "shape": sizes,
+                            "verdict": case.verdict,
+                            "sentence": case.why,
+                        },
+                        **{
+                            "lockstep": case.execution.lockstep,
+                            "odd": case.odd,
+                            "seconds": round(case.execution.seconds, 2),
+                        },
+                    }
+                )
+                right &= case.verdict == "AC" or (case.odd and not shape)
+            confined = all(case.execution.confined for case in cases)
+            counted = [case for case in cases if shape or not case.odd] or cases
+            seen: set[tuple[str, ...]] = set()
+            for case in cases:
+                own, its_lines = _found(program, case.findings, case.notes, seen, case in counted, case.shape)
+                records += own
+                lines += its_lines
+                right &= not (case in counted and case.findings)
+        else:
+            arguments = options.arguments or ()
+            compiled = compile_program(source, cc=gpu.cc or 80, lanes=64 if source.hip else gpu.lanes)
+            usual = partial(run_program, compiled, gpu=gpu, gpu_name=name, seconds=options.seconds, progress=say)
+            execution = usual(arguments)
+            findings, notes = list(execution.findings), list(execution.notes)
+            if execution.end == ENDED:
+                with tempfile.TemporaryDirectory(prefix="hw4-") as folder:  # what it writes is kept once
+                    words = [str(Path(word).absolute()) if Path(word).exists() else word for word in arguments]
+                    other = usual(words, folder=Path(folder), schedule=Schedule(REVERSE))
+                findings += other.findings
+                if other.end == ENDED and other.written != execution.written:
+                    sentence = "what the program writes depends on the order in which threads take their turns"
+                    findings.append(Finding("order", sentence))
+            lines = [*_printed(execution), f"{program}: {_ending(execution)}"]
+            ended = {"end": execution.end, "status": execution.status, "sentence": execution.why}
+            records = [{"program": program, "what": "run", **ended, "lockstep": execution.lockstep}]
+            own, its_lines = _found(program, once(findings), once(notes), set(), True, None)
+            records, lines = [*records, *own], [*lines, *its_lines]
+            right, confined = execution.end == ENDED and not findings, execution.confined
+    if not any(record["what"] == "finding" for record in records):
+        lines.append(f"{program}: no mistake found")
+    if not confined:
+        lines.append(f"{program}: it ran without a sandbox, as bubblewrap is missing or does not work here")
+    return records, lines, right
+
+
+def _found(
+    program: str,
+    findings: Sequence[Any],
+    notes: Sequence[Any],
+    seen: set[tuple[str, ...]],
+    counts: bool,
+    shape: Shape | None,
+) -> tuple[list[dict[str, Any]], list[str]]:
+    """Findings and notes as records and lines, each once: by its kind and the lines that it names."""
+    records, lines = [], []
+    for what, found in [("finding", one) for one in findings] + [("note", one) for one in notes]:
+        key = (found.kind, *re.findall(r"[\w.-]+:\d+", found.sentence))
+        if key in seen:
+            continue
+        seen.add(key)
+        kind = what if counts else "note"
+        where = f" on {shape}" if shape else ""
+        records.append(
+            {
+                **{
+                    "program": program,
+                    "what": kind,
+                    "kind": found.kind,
+                    "sentence": found.sentence,
+                    "times": found.times,
+                },
+                "shape": [shape.B, shape.N, shape.d] if shape else None,
+            }
+        )
+        lines.append(f"{program}{where}: {'note: ' if kind == 'note' else ''}{found}")
+    return records, lines
+
+
+def _printed(execution: "Execution") -> list[str]:
+    return [f"| {line}" for text in (execution.output, execution.errors) for line in text.splitlines()[-40:]]
+
+
+def _ending(execution: "Execution") -> str:
+    words = "it ends" if execution.end == "ended" else f"{execution.end}: {execution.why}"
+    if execution.end == "ended":
+        words += f" with exit status {execution.status}, {sum(launch.times for launch in execution.launches)} launches"
+        words += ", relies on warps in lockstep" if execution.lockstep else ""
+    return words

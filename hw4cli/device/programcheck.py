@@ -1,0 +1,286 @@
+"""The kernels of a whole CUDA program on an architecture, without a GPU: compiled by nvcc or by NVRTC on what is the
+device's of its text, with their resources and occupancy."""
+
+import ast
+import operator
+import re
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Mapping, Sequence
+from functools import cache
+from pathlib import Path
+
+from hw4cli.device.compilerlog import VERBOSE, Usage, first_error, usage
+from hw4cli.device.kernelcheck import CheckedLaunch, compiler_for
+from hw4cli.device.nvrtc import Compiler
+from hw4cli.device.occupancy import occupancy
+from hw4cli.errors import CompileError, InputError, MachineError
+from hw4cli.plans.plan import DeviceProperties
+from hw4cli.resources import spliced
+
+NVRTC_OPTIONS = ("-std=c++17", "-default-device")
+SECONDS = 300.0  # that nvcc may take
+_COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\'(?:\\.|[^\'\\\n])+\'', re.S)
+_HOSTS = re.compile(
+    r"^[ \t]*#[ \t]*include[ \t]*[<\"](?!cuda_fp16|cuda_bf16|mma\.h|cooperative_groups)[^>\"\n]*[>\"]", re.M
+)
+_DEVICES = re.compile(r"__(?:global|device|constant)__")
+_DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
+_TEMPLATE = r"\s*(?:template\s*<[^{;]*>\s*)?"
+_TYPES = re.compile(_TEMPLATE + r"(?:struct|class|enum|union|typedef|using|constexpr|static\s+const|const)\b")
+# What goes on behind its braces up to a semicolon.
+_GOES_ON = re.compile(_TEMPLATE + r"(?:(?:struct|class|enum|union|typedef)\b|[^(]*=\s*\{)")
+_LAUNCH = re.compile(r"(\w+)\s*(?:<[^<>;]*>)?\s*<<<(.*?)>>>\s*\(", re.S)
+_NUMBERS = (
+    re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)", re.M),
+    re.compile(
+        r"\bconst(?:expr)?\s+(?:static\s+)?(?:unsigned\s+|signed\s+)?(?:int|size_t|unsigned|long)\s+(\w+)\s*=\s*([^;,]+);"
+    ),
+)
+_DIM3 = r"\bdim3\b[^;(]*(?:\([^;]*?\)\s*,\s*)?\b{name}\s*(?:=\s*dim3\s*)?[({{]([^;]*?)[)}}]\s*[;,]"
+_OPERATORS = {
+    ast.Add: operator.add,
+    ast.Sub: operator.sub,
+    ast.Mult: operator.mul,
+    ast.Div: operator.floordiv,
+    ast.LShift: operator.lshift,
+    ast.RShift: operator.rshift,
+}
+
+
+def check_program(
+    files: Sequence[Path], props: DeviceProperties, include: Sequence[Path] = (), define: Sequence[str] = ()
+) -> list[CheckedLaunch]:
+    """Each kernel of a program on a GPU; or one result with the problem.
+
+    Raises MachineError if there is no compiler for the GPU, InputError if a file cannot be read.
+    """
+    if props.gfx:
+        raise MachineError(f"whole programs are compiled for NVIDIA's GPUs alone, and {props.gfx} is AMD's")
+    name, capability = str(files[0]), f"{props.cc / 10:.1f}"
+    try:
+        texts = [spliced(path, (path.parent, *include)) for path in files]
+    except OSError as error:
+        raise InputError(f"cannot read {error.filename}: {error.strerror}") from None
+    except UnicodeDecodeError:
+        texts = [path.read_text(encoding="utf-8", errors="replace") for path in files]
+    try:
+        used = _by_nvcc(files, props.cc, include, define)
+        if used is None:
+            used = _by_nvrtc(texts, name, props, define)
+    except CompileError as error:
+        problem = f"does not compile: {first_error(str(error), name)}"
+        return [CheckedLaunch(name, capability, problem=problem, wrong=True)]
+    if not used:
+        return [CheckedLaunch(name, capability, problem="has no kernel", wrong=True)]
+    threads = block_sizes("\n".join(texts))
+    return [_row(name, capability, symbol, mine, props, threads) for symbol, mine in used.items()]
+
+
+def _row(
+    name: str, capability: str, symbol: str, used: Usage, props: DeviceProperties, threads: Mapping[str, int]
+) -> CheckedLaunch:
+    kernel = plain_name(symbol)
+    block = threads.get(kernel)
+    row = CheckedLaunch(name, capability, kernel, used.registers, used.spilled, used.shared, block)
+    if block is None:
+        return row
+    found = occupancy(props, used.registers, used.shared, block)
+    problem = None if found.blocks else f"cannot start {kernel}: one block needs more {' and '.join(found.limited_by)}"
+    return CheckedLaunch(
+        *(name, capability, kernel, used.registers, used.spilled, used.shared, block),
+        *(found.blocks, found.share, found.limited_by, problem),
+        wrong=problem is not None,
+    )
+
+
+# ---- Compilers
+
+
+def _by_nvcc(files: Sequence[Path], cc: int, include: Sequence[Path], define: Sequence[str]) -> dict[str, Usage] | None:
+    """What the kernels use, as nvcc compiles the files; None if it is not there or does not know the GPU.
+
+    Raises CompileError.
+    """
+    nvcc = shutil.which("nvcc")
+    if nvcc is None or f"sm_{cc}" not in _known_to(nvcc):
+        return None
+    words = [f"-I{path}" for path in include] + [f"-D{name}" for name in define]
+    used: dict[str, Usage] = {}
+    with tempfile.TemporaryDirectory(prefix="hw4-") as folder:
+        for file in files:
+            command = [nvcc, f"-arch=sm_{cc}", "-cubin", "-std=c++17", "-Xptxas", "-v", "-x", "cu", *words]
+            try:
+                done = subprocess.run(
+                    [*command, str(file.resolve()), "-o", f"{folder}/made.cubin"],
+                    capture_output=True,
+                    text=True,
+                    timeout=SECONDS,
+                    check=False,
+                )
+            except subprocess.TimeoutExpired:
+                raise MachineError(f"nvcc has not compiled {file} after {SECONDS:.0f} s") from None
+            if done.returncode:
+                raise CompileError(done.stderr.replace(str(file.resolve()), str(file)))
+            used |= usage(done.stderr)
+    return used
+
+
+@cache
+def _known_to(nvcc: str) -> frozenset[str]:
+    listed = subprocess.run([nvcc, "--list-gpu-code"], capture_output=True, text=True, check=False).stdout
+    return frozenset(listed.split())
+
+
+def _by_nvrtc(texts: Sequence[str], name: str, props: DeviceProperties, define: Sequence[str]) -> dict[str, Usage]:
+    """What the kernels use, as NVRTC compiles what is the device's. Raises CompileError."""
+    compiler = compiler_for(props)
+    assert isinstance(compiler, Compiler)
+    options = (*NVRTC_OPTIONS, *(f"-D{word}" for word in define), VERBOSE)
+    used: dict[str, Usage] = {}
+    for text in texts:
+        part = devices_part(text)
+        _, log = compiler.build(part + _uses_of_templates(text), Path(name).name, options, props.cc)
+        used |= usage(log)
+    return used
+
+
+def _uses_of_templates(text: str) -> str:
+    """Variables that name the kernels of templates that are launched with numbers, so that they are compiled, too."""
+    names = dict.fromkeys(re.findall(r"(\w+\s*<[\w\s,]*>)\s*<<<", _blanked(text)))
+    known = [
+        name for name in names if all(word.strip().isdecimal() for word in name[name.index("<") + 1 : -1].split(","))
+    ]
+    return "".join(f"\n__device__ auto hw4_use_{at} = &{name};" for at, name in enumerate(known))
+
+
+# ---- Text
+
+
+def _blanked(text: str) -> str:
+    return _COMMENT.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), text)
+
+
+def devices_part(text: str) -> str:
+    """Of a program's text what NVRTC compiles: kernels, device functions and variables, types and constants.
+
+    What is the host's becomes empty lines.
+    """
+    text = _HOSTS.sub("", text)
+    plain = _blanked(text)
+    directives = _DIRECTIVE.sub(lambda match: re.sub(r"[^\n]", " ", match[0]), plain)
+    pieces = []
+    for start, end in _items(directives, 0, len(text)):
+        head = directives[start:end]
+        code = head.strip()
+        body = head.find("{")
+        declared = head if body < 0 else head[:body]
+        if re.match(r"\s*(?:inline\s+)?namespace\b|\s*extern\s+\" *\"\s*\{", head) and body >= 0:
+            inner = devices_part(text[start + body + 1 : end - 1])
+            pieces.append(text[start : start + body + 1] + inner + "}")
+            continue
+        keeps = not code or _DEVICES.search(declared) or (_TYPES.match(head) and not re.search(r"\bstd::", head))
+        if keeps and not _DEVICES.search(declared) and body >= 0 and re.search(r"\)\s*(?:const\s*)?$", declared):
+            keeps = "constexpr" in declared  # a function of the host's
+        pieces.append(text[start:end] if keeps else _directives_of(text[start:end]))
+    return "".join(pieces)
+
+
+def _directives_of(text: str) -> str:
+    """The lines of the preprocessor, and all others empty."""
+    kept = re.findall(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*\n?|[^\n]*\n|[^\n]+$", text, flags=re.M)
+    return "".join(line if line.lstrip().startswith("#") else "\n" * line.count("\n") for line in kept)
+
+
+def _items(plain: str, start: int, end: int) -> list[tuple[int, int]]:
+    """Where each declaration begins and ends."""
+    items, depth, begin, at = [], 0, start, start
+    while at < end:
+        letter = plain[at]
+        depth += (letter in "({[") - (letter in ")}]")
+        at += 1
+        if depth == 0 and letter in ";}":
+            if letter == "}" and _GOES_ON.match(plain[begin:at]):
+                continue
+            items.append((begin, at))
+            begin = at
+    return [*items, (begin, end)] if begin < end else items
+
+
+def block_sizes(text: str) -> dict[str, int]:
+    """The threads of a block by the kernel's name, as far as its launches say them in numbers."""
+    plain = _COMMENT.sub(" ", text)
+    numbers: dict[str, str] = {}
+    for pattern in _NUMBERS:
+        numbers |= {found[1]: found[2] for found in pattern.finditer(plain)}
+    sizes: dict[str, int] = {}
+    for launch in _LAUNCH.finditer(plain):
+        words = _split(launch[2])
+        size = _threads(words[1], plain, numbers) if len(words) > 1 else None
+        if size and 0 < size <= 1024:
+            sizes[launch[1]] = max(size, sizes.get(launch[1], 0))
+    return sizes
+
+
+def _threads(words: str, text: str, numbers: Mapping[str, str]) -> int | None:
+    words = words.strip()
+    made = re.fullmatch(r"dim3\s*[({](.*)[)}]", words, re.S)
+    if not made and words.isidentifier() and (found := re.search(_DIM3.format(name=words), text, re.S)):
+        made = found
+    if not made:
+        return _number(words, numbers)
+    product = 1
+    for part in _split(made[1]):
+        size = _number(part, numbers)
+        if size is None:
+            return None
+        product *= size
+    return product
+
+
+def _split(words: str) -> list[str]:
+    """The parts between commas outside of brackets."""
+    parts, depth, begin = [], 0, 0
+    for at, letter in enumerate(words):
+        depth += (letter in "([{") - (letter in ")]}")
+        if letter == "," and depth == 0:
+            parts.append(words[begin:at])
+            begin = at + 1
+    return [*parts, words[begin:]]
+
+
+def _number(words: str, numbers: Mapping[str, str], depth: int = 0) -> int | None:
+    """The value of an expression of numbers and named constants, None if it is none."""
+    try:
+        return _value(ast.parse(words.strip().replace("/", "//"), mode="eval").body, numbers, depth)
+    except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
+        return None
+
+
+def _value(node: ast.expr, numbers: Mapping[str, str], depth: int) -> int | None:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.Name) and node.id in numbers and depth < 20:
+        return _number(numbers[node.id], numbers, depth + 1)
+    if isinstance(node, ast.BinOp):
+        left, right = _value(node.left, numbers, depth), _value(node.right, numbers, depth)
+        made = ast.Div if isinstance(node.op, ast.FloorDiv) else type(node.op)
+        if left is not None and right is not None and made in _OPERATORS:
+            return int(_OPERATORS[made](left, right))
+    return None
+
+
+def plain_name(symbol: str) -> str:
+    """A kernel's name without its namespaces and parameters: attention of _Z9attentionPKfi."""
+    match = re.match(r"_ZN?(?:[KVr])*((?:\d+\w+)+)", symbol)
+    rest, name = match[1] if match else "", symbol
+    while found := re.match(r"(\d+)", rest):
+        length = int(found[1])
+        if length > len(rest) - len(found[1]):
+            break
+        name = rest[found.end() : found.end() + length]
+        rest = rest[found.end() + length :]
+        if not symbol.startswith("_ZN"):
+            break
+    return name

@@ -1,0 +1,1 @@
+// Nothing: what uses it is refused by its names (refusals.py).

@@ -1,0 +1,4 @@
+// Stands in for HIP's header.
+#pragma once
+#include "hip_bf16.h"
+typedef __nv_bfloat16 hip_bfloat16;

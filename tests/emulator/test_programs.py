@@ -1,0 +1,390 @@
+"""Whole CUDA programs on the CPU: the language and the runtime that they use, and mistakes in their own lines."""
+
+import re
+import subprocess
+from functools import cache
+from pathlib import Path
+
+import numpy as np
+import pytest
+from helpers import fails
+from needs import needs
+from slow import slow
+
+from hw4cli.emulator.library import LOCKSTEP, RANDOM, REVERSE, Schedule
+from hw4cli.emulator.program.attention import CASES, check_attention
+from hw4cli.emulator.program.build import Source, compile_program
+from hw4cli.emulator.program.execute import ENDED, HANGS, TOO_SLOW, execute, has_sandbox, run_program
+from hw4cli.emulator.program.launches import with_calls
+from hw4cli.errors import InputError
+from hw4cli.plans.plan import AMD_DEVICES, DEVICES
+from hw4cli.problem.arrays import read_output, write_input
+from hw4cli.problem.shape import Shape
+
+pytestmark = needs("g++|clang++")
+PROGRAMS = Path(__file__).parent / "programs"
+MISTAKES, LANGUAGE, ATTENTION = (PROGRAMS / f"{name}.cu" for name in ("mistakes", "language", "attention"))
+
+
+@cache
+def mistakes(watched=True):
+    return compile_program(Source((MISTAKES,)), watched=watched)
+
+
+def ran(name, *more, **options):
+    return run_program(mistakes(), [name, *more], **options)
+
+
+def lines_of(name):
+    """The lines of mistakes.cu that a comment names."""
+    text = MISTAKES.read_text().splitlines()
+    return [number for number, line in enumerate(text, 1) if re.search(rf"// {name}\b", line)]
+
+
+FOUND = {  # the kind, and words of the sentence
+    "shared-race": ("race", "__syncthreads() is missing"),
+    "lockstep": ("race", "__syncwarp() is missing"),
+    "block-race": ("race", "nothing orders blocks"),
+    "divergence": ("divergence", "threads wait for others that never come"),
+    "bounds": ("out of bounds", "from byte 1024 of p"),
+    "shared-bounds": ("out of bounds", "byte 128 of the shared array row, which has 128"),
+    "misaligned": ("misaligned", "no multiple of 8, but of 4"),
+    "uninitialised": ("uninitialised", "row, which is shared"),
+    "twice": ("freed memory", "a second time"),
+    "device-pointer": ("host", "it must be copied"),
+    "direction": ("cudaMemcpy", "its destination is a GPU's memory"),
+    "too-much": ("out of bounds", "reads 1028 bytes"),
+    "no-blocks": ("launch", "the grid has no blocks"),
+    "unchecked": ("launch", "more than 1,024 threads"),
+    "much-shared": ("launch", "without cudaFuncSetAttribute"),
+    "crash": ("crash", "touches memory that is not there"),
+}
+
+
+@pytest.mark.parametrize("name", FOUND)
+def test_a_mistake_is_found_in_the_program_s_own_lines_and_its_right_twin_has_none(name):
+    kind, words = FOUND[name]
+    wrong, right = ran(name), ran(name, "right")
+    mine = [finding for finding in wrong.findings if finding.kind == kind and words in finding.sentence]
+    assert mine, wrong
+    said = " ".join(finding.sentence for finding in mine)
+    assert all(f"mistakes.cu:{line}" in said for line in lines_of(name))
+    assert right.right and not right.findings, right
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "words"),
+    [
+        ("unwritten", "uninitialised", "reads in "),
+        ("freed", "freed memory", "which is freed"),
+        ("host-pointer", "host memory", "a GPU cannot"),
+        ("other-gpu", "other GPU", "memory of GPU 1 (cudaDeviceEnablePeerAccess)"),
+    ],
+)
+def test_a_kernel_that_reads_what_it_may_not_is_found_where_it_reads(name, kind, words):
+    (finding,) = ran(name).findings
+    assert finding.kind == kind
+    assert words in finding.sentence
+    assert f"mistakes.cu:{lines_of('reads')[0]}" in finding.sentence
+    assert ran(name, "right").right
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("same-value", "same value"), ("leak", "leak"), ("returned", "returned threads"), ("reads-input", "input")],
+)
+def test_what_changes_no_answer_is_a_note(name, kind):
+    execution = ran(name)
+    assert execution.right
+    assert [note.kind for note in execution.notes] == [kind]
+    assert ran(name, "right").notes == ()
+
+
+def test_a_launch_that_fails_and_that_nobody_asks_about_is_said_to_be_unchecked():
+    assert "unchecked" in [finding.kind for finding in ran("unchecked").findings]
+    assert "unchecked" not in [finding.kind for finding in ran("no-blocks").findings]
+
+
+def test_a_program_that_relies_on_lockstep_is_named_so():
+    assert ran("lockstep").lockstep
+    assert not ran("lockstep", "right").lockstep
+    assert not ran("shared-race").lockstep
+
+
+def test_threads_that_wait_for_a_word_that_nobody_changes_hang_and_the_sentence_says_where():
+    execution = ran("spins")
+    (finding,) = execution.findings
+    assert finding.kind == "hang"
+    assert f"64 at a loop that reads a word again and again, mistakes.cu:{lines_of('spins')[0]}" in finding.sentence
+    assert ran("spins", "right").right
+
+
+def test_a_kernel_that_never_ends_hangs_and_one_that_is_large_is_too_slow():
+    endless, slow = ran("endless", seconds=3), ran("slow", seconds=3)
+    assert (endless.end, slow.end) == (HANGS, TOO_SLOW)
+    assert f"thread 0 runs at mistakes.cu:{lines_of('endless')[0]}" in endless.why
+    assert "has done" in slow.why
+    assert "of its 64 blocks" in slow.why
+    assert ran("endless", "right").right
+    assert ran("slow", "right").right
+
+
+@pytest.mark.skipif(not has_sandbox(), reason="needs bubblewrap")
+def test_the_sandbox_holds_a_program_that_writes_outside_its_folder():
+    assert ran("outside").output == "refused\n"
+    assert ran("outside", "right").output == "written\n"
+
+
+def test_a_program_that_starts_another_process_is_said_to(tmp_path):
+    execution = ran("forks")
+    assert [note.kind for note in execution.notes] == ["processes"]
+
+
+def test_an_exit_status_is_the_program_s_own():
+    assert ran("exit").status == 3
+    assert ran("exit").end == ENDED
+
+
+def test_what_a_program_writes_is_put_where_the_arguments_name_it(tmp_path):
+    write_input(tmp_path / "case", np.ones((1, 3, 32, 32), np.float32))
+    done = execute([ATTENTION], ["case", "answer"], folder=tmp_path)
+    assert done.right
+    assert np.allclose(read_output(tmp_path / "answer", Shape(1, 32, 32)), 1)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["answer", "case"]
+
+
+@pytest.mark.parametrize("watched", [True, False])
+def test_the_language_and_the_runtime_that_programs_use(watched):
+    execution = execute([LANGUAGE], watched=watched, gpu=DEVICES[90], gpu_name="NVIDIA H100")
+    assert execution.output == (
+        "a kernel prints 7\nNVIDIA H100, compute capability 9.0, 132 multiprocessors\nall right\n"
+    )
+    assert execution.right and not execution.notes, execution
+
+
+@pytest.mark.parametrize("order", [REVERSE, RANDOM, LOCKSTEP])
+def test_a_right_program_is_right_in_every_order_of_threads(order):
+    program = compile_program(Source((LANGUAGE,)))
+    assert run_program(program, schedule=Schedule(order, 5)).right
+
+
+def attention(tmp_path, *macros, shapes=CASES[:1]):
+    return check_attention(Source((ATTENTION,), define=macros), shapes=shapes)
+
+
+def test_a_right_solution_is_accepted_on_the_course_s_shapes_and_an_odd_one_is_marked(tmp_path):
+    first, second = attention(tmp_path, shapes=(*CASES[:1], Shape(1, 131, 64)))
+    assert (first.verdict, first.findings, first.odd) == ("AC", (), False)
+    assert (second.verdict, second.odd) == ("NA", True)
+
+
+@slow
+@pytest.mark.parametrize(
+    ("macro", "kind", "lines"), [("NO_BARRIER", "race", "37"), ("PAST_THE_END", "out of bounds", "54")]
+)
+def test_a_wrong_twin_of_the_solution_is_found_whatever_its_answer(tmp_path, macro, kind, lines):
+    (case,) = attention(tmp_path, macro)
+    assert kind in [finding.kind for finding in case.findings]
+
+
+@slow
+def test_a_solution_that_needs_lockstep_is_wrong_and_said_to_be_right_in_lockstep(tmp_path):
+    (case,) = attention(tmp_path, "LOCKSTEP")
+    assert case.verdict == "NA"
+    assert case.in_lockstep
+    assert "relies on warps in lockstep (AC in lockstep)" in str(case)
+
+
+# ---- Launches
+
+
+@pytest.mark.parametrize(
+    ("text", "wanted"),
+    [
+        ("k<<<1, 2>>>(x);", ".with(1, 2)([=](auto&... hw4_a) { k(hw4_a...); }, x);"),
+        ("k<<<1, 2>>>();", ".with(1, 2)([=](auto&... hw4_a) { k(hw4_a...); });"),
+        (
+            "ns::k<float, 4> <<<dim3(a >> 1, 2), f(b, c), n * 4, s>>> (x, g(y));",
+            "ns::k<float, 4>(hw4_a...); }, x, g(y));",
+        ),
+        ("(*table[i])<<<1, 1>>>(x);", "{ (*table[i])(hw4_a...); }, x);"),
+    ],
+)
+def test_a_launch_becomes_a_call(text, wanted):
+    made, count = with_calls(text, "a.cu")
+    assert made.endswith(wanted)
+    assert count == 1
+
+
+def test_what_looks_like_a_launch_in_a_comment_or_a_string_stays():
+    text = "// k<<<1, 2>>>(x)\nconst char* s = \"k<<<1>>>(x)\"; int y = 1 << 2 >> 1; /* <<< */ char c = '<';\n"
+    assert with_calls(text, "a.cu") == (text, 0)
+
+
+def test_lines_stay_where_they_were():
+    text = "int a;\nk<<<1,\n    2>>>(\n    x,\n    y);\nint b;\n"
+    made, _ = with_calls(text, "a.cu")
+    assert made.splitlines().index("int b;") == text.splitlines().index("int b;")
+
+
+# ---- What is refused, in a sentence
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("#include <cub/cub.cuh>", "mine.cu:2: CUB (cub/cub.cuh): the CPU does not execute that"),
+        ("#include <cudnn.h>", "mine.cu:2: cuDNN (cudnn.h): the CPU does not execute that"),
+        ("cublasHandle_t handle;", "mine.cu:2: cuBLAS: the CPU does not execute that"),
+        ("texture<float, 1> t;", "mine.cu:2: textures: the CPU does not execute that"),
+        ("cudaTextureObject_t t;", "mine.cu:2: textures: the CPU does not execute that"),
+        ("void f() { auto g = this_grid(); }", "mine.cu:2: groups of a whole grid: the CPU does not execute that"),
+        (
+            '__global__ void k() { asm volatile("mov.u32 %0, %smid;" : "=r"(x)); }',
+            "mine.cu:2: inline PTX (`mov.u32 %0, %smid;`)",
+        ),
+        ('#include "no_such.h"', "mine.cu:2: no_such.h is not found: name its folder with --include"),
+        (
+            "__global__ void k(); void f() { k<<<1; }",
+            "mine.cu:2: this launch is not understood: no >>> belongs to the <<<",
+        ),
+        ("int f() { return nowhere; }", "mine.cu does not compile for the CPU: mine.cu:2:"),
+        ("void elsewhere(); void f() { elsewhere(); }", "it calls elsewhere(), which no file has"),
+    ],
+)
+def test_what_is_not_there_is_refused_with_its_name_and_line(tmp_path, line, words):
+    path = tmp_path / "mine.cu"
+    path.write_text(f"#include <cstdio>\n{line}\nint main() {{}}\n")
+    with pytest.raises(InputError) as raised:
+        compile_program(Source((path,)))
+    assert words in str(raised.value)
+
+
+# ---- Several files, headers, HIP
+
+
+def test_a_program_of_several_files_with_headers_and_macros(tmp_path):
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more/twice.cuh").write_text(
+        "#pragma once\nvoid twice(int* x, int n);\n#define RUN(k, n, ...) k<<<1, n>>>(__VA_ARGS__)\n"
+    )
+    (tmp_path / "twice.cu").write_text(
+        '#include "twice.cuh"\n__global__ void kernel(int* x) { x[threadIdx.x] *= FACTOR; }\n'
+        "void twice(int* x, int n) { RUN(kernel, n, x); }\n"
+    )
+    (tmp_path / "main.cu").write_text(
+        '#include "twice.cuh"\n#include <cstdio>\nint main() { int h[4] = {1, 2, 3, 4}, *d; cudaMalloc(&d, 16);\n'
+        "cudaMemcpy(d, h, 16, cudaMemcpyHostToDevice); twice(d, 4); cudaMemcpy(h, d, 16, cudaMemcpyDeviceToHost);\n"
+        'printf("%d\\n", h[3]); cudaFree(d); }\n'
+    )
+    done = execute([tmp_path / "main.cu", tmp_path / "twice.cu"], include=[tmp_path / "more"], define=["FACTOR=5"])
+    assert done.output == "20\n"
+    assert done.right
+
+
+HIP = """#include <hip/hip_runtime.h>
+#include <cstdio>
+__global__ void sums(int* out)
+{
+    int x = threadIdx.x;
+    for (int by = warpSize / 2; by > 0; by /= 2) x += __shfl_down(x, by);
+    if (threadIdx.x == 0) out[0] = x;
+}
+int main()
+{
+    int *d, h;
+    hipMalloc(&d, 4);
+    hipLaunchKernelGGL(sums, dim3(1), dim3(64), 0, 0, d);
+    hipMemcpy(&h, d, 4, hipMemcpyDeviceToHost);
+    hipDeviceProp_t p;
+    hipGetDeviceProperties(&p, 0);
+    printf("%d %d\\n", h, p.warpSize);
+    hipFree(d);
+}
+"""
+
+
+def test_a_hip_program_has_64_lanes(tmp_path):
+    (tmp_path / "sums.hip").write_text(HIP)
+    done = execute([tmp_path / "sums.hip"], gpu=AMD_DEVICES["gfx90a"])
+    assert done.output == "2016 64\n"
+    assert done.right
+
+
+# ---- The command
+
+
+def hw4_check(hw4, *words, cwd=None):
+    return hw4("check", *words, cwd=cwd)
+
+
+def test_the_command_prints_the_verdict_and_what_was_found(hw4, tmp_path):
+    done = hw4_check(hw4, ATTENTION, "--run", "2,128,32")
+    assert done.returncode == 0, done.stderr
+    assert "on (2, 128, 32): AC" in done.stdout
+    assert "no mistake found" in done.stdout
+
+
+def test_the_command_hands_arguments_on(hw4):
+    done = hw4_check(hw4, MISTAKES, "--run", "--json", "--", "shared-race")
+    assert done.returncode == 1
+    assert '"kind": "race"' in done.stdout
+    assert hw4_check(hw4, MISTAKES, "--run", "--", "shared-race", "right").returncode == 0
+
+
+def test_what_a_program_writes_in_another_order_of_threads_is_compared(hw4, tmp_path):
+    wrong = hw4_check(hw4, MISTAKES, "--run", "--", "turns", cwd=tmp_path)
+    assert wrong.returncode == 1
+    assert "order: what the program writes depends on the order" in wrong.stdout
+    assert hw4_check(hw4, MISTAKES, "--run", "--", "turns", "right", cwd=tmp_path).returncode == 0
+
+
+def test_without_run_the_kernels_are_compiled(hw4):
+    done = hw4_check(hw4, ATTENTION, "--gpu", "8.0")
+    assert done.returncode in (0, 3), done.stderr
+    if done.returncode == 0:
+        assert re.search(r"^attention +8\.0 +\d+", done.stdout, re.M)
+
+
+@pytest.mark.parametrize(
+    ("words", "sentence"),
+    [
+        (["--", "1"], "what stands behind -- goes with --run"),
+        (["--causal"], "--causal is for kernels"),
+        (["flash", "--run"], "flash is a kernel: check it by itself"),
+        (["--run", "--gpu", "8.0", "--gpu", "9.0"], "give --gpu once"),
+    ],
+)
+def test_words_that_do_not_go_together(hw4, words, sentence):
+    fails(hw4_check(hw4, MISTAKES, *words), 2, sentence)
+
+
+def test_without_a_compiler_the_sentence_says_what_to_install(hw4, tmp_path):
+    done = hw4("check", MISTAKES, "--run", env={"CXX": "no-such-compiler"})
+    fails(done, 3, "kernels run on the CPU only where there is a C++ compiler")
+
+
+def test_the_shadow_of_memory_takes_eight_times_its_bytes(tmp_path):
+    """Measured as the peak of a program's memory with 32 MB on the GPU, watched and not."""
+    source = tmp_path / "large.cu"
+    source.write_text(
+        "#include <cstdio>\n#include <sys/resource.h>\n"
+        "__global__ void touch(float* x, size_t n) {\n"
+        "    for (size_t i = blockIdx.x * 1024ull + threadIdx.x; i < n; i += gridDim.x * 1024ull) x[i] = i;\n}\n"
+        "int main() { const size_t n = 8 << 20; float* x; cudaMalloc(&x, n * 4);\n"
+        "touch<<<4, 1024>>>(x, n); cudaFree(x);\n"
+        'rusage u; getrusage(RUSAGE_SELF, &u); printf("%ld\\n", u.ru_maxrss); }\n'
+    )
+    watched, plain = (int(execute([source], watched=watched, seconds=0).output) for watched in (True, False))
+    assert watched - plain < 1.15 * 8 * (32 << 10)
+
+
+def test_no_process_is_left(tmp_path):
+    before = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=False).stdout.count(
+        "/.hw4/mistakes"
+    )
+    ran("forks")
+    after = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=False).stdout.count(
+        "/.hw4/mistakes"
+    )
+    assert after <= before
