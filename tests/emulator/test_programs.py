@@ -19,7 +19,7 @@ from hw4cli.emulator.program.launches import with_calls
 from hw4cli.errors import InputError
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
 from hw4cli.problem.arrays import read_output, write_input
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 
 pytestmark = needs("g++|clang++")
 PROGRAMS = Path(__file__).parent / "programs"
@@ -149,7 +149,7 @@ def test_what_a_program_writes_is_put_where_the_arguments_name_it(tmp_path):
     write_input(tmp_path / "case", np.ones((1, 3, 32, 32), np.float32))
     done = execute([ATTENTION], ["case", "answer"], folder=tmp_path)
     assert done.right
-    assert np.allclose(read_output(tmp_path / "answer", Shape(1, 32, 32)), 1)
+    assert np.allclose(read_output(tmp_path / "answer", Workload.one_head(1, 32, 32)), 1)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answer", "case"]
 
 
@@ -173,7 +173,7 @@ def attention(tmp_path, *macros, shapes=CASES[:1]):
 
 
 def test_a_right_solution_is_accepted_on_the_course_s_shapes_and_an_odd_one_is_marked(tmp_path):
-    first, second = attention(tmp_path, shapes=(*CASES[:1], Shape(1, 131, 64)))
+    first, second = attention(tmp_path, shapes=(*CASES[:1], Workload.one_head(1, 131, 64)))
     assert (first.verdict, first.findings, first.odd) == ("AC", (), False)
     assert (second.verdict, second.odd) == ("NA", True)
 

@@ -13,7 +13,7 @@ import click
 from hw4cli.cli.terminal.bar import Bar
 from hw4cli.cli.terminal.sections import Sections
 from hw4cli.errors import InputError
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 from hw4cli.text.progress import Progress
 
 if TYPE_CHECKING:
@@ -77,7 +77,7 @@ def programs_of(files: Sequence[str]) -> list[tuple[Path, ...]]:
 
 
 def check_program(
-    files: tuple[Path, ...], gpu: "DeviceProperties", name: str, options: ProgramOptions, shape: Shape | None
+    files: tuple[Path, ...], gpu: "DeviceProperties", name: str, options: ProgramOptions, shape: Workload | None
 ) -> tuple[list[dict[str, Any]], list[str], bool]:
     """Execute a program on the CPU: records, lines for a terminal, and whether nothing is wrong with it."""
     from hw4cli.emulator.library import REVERSE, Schedule
@@ -107,7 +107,7 @@ def check_program(
             for case in cases:
                 marked = " (N is no multiple of 128, which the course has none of)" if case.odd and not shape else ""
                 lines.append(f"{program} on {case}{marked}")
-                sizes = [case.shape.B, case.shape.N, case.shape.d]
+                sizes = [*case.shape.sizes]
                 records.append(
                     {
                         **{
@@ -166,7 +166,7 @@ def _found(
     notes: Sequence[Any],
     seen: set[tuple[str, ...]],
     counts: bool,
-    shape: Shape | None,
+    shape: Workload | None,
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Findings and notes as records and lines, each once: by its kind and the lines that it names."""
     records, lines = [], []
@@ -186,7 +186,7 @@ def _found(
                     "sentence": found.sentence,
                     "times": found.times,
                 },
-                "shape": [shape.B, shape.N, shape.d] if shape else None,
+                "shape": [*shape.sizes] if shape else None,
             }
         )
         lines.append(f"{program}{where}: {'note: ' if kind == 'note' else ''}{found}")

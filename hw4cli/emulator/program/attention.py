@@ -17,11 +17,11 @@ from hw4cli.plans.plan import DEVICES, DeviceProperties
 from hw4cli.problem.arrays import compare, read_output, write_input
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.oracle import exact_attention
-from hw4cli.problem.shape import Shape
+from hw4cli.problem.workload import Workload
 
 # As the course has them; and what it allows a program not to know: N that is no multiple of 128.
-CASES = (Shape(2, 128, 32), Shape(1, 256, 64))
-ODD = (Shape(1, 131, 64),)
+CASES = (Workload.one_head(2, 128, 32), Workload.one_head(1, 256, 64))
+ODD = (Workload.one_head(1, 131, 64),)
 MULTIPLE = 128
 # In the time of which so much work is done: B N^2 d. The limit of a larger case is longer.
 USUAL_WORK = 2 * 256 * 256 * 64
@@ -34,7 +34,7 @@ class Case:
     """A program on one case: its verdict and a sentence; what was found in all orders of threads; and whether the
     verdict is AC where the lanes of a warp run in lockstep (None: not tried)."""
 
-    shape: Shape
+    shape: Workload
     verdict: str
     why: str
     execution: Execution
@@ -59,7 +59,7 @@ def takes_a_case(source: Source) -> bool:
     return any("argv[2]" in read(path).replace(" ", "") for path in source.files)
 
 
-def limit_of(shape: Shape, seconds: float) -> float:
+def limit_of(shape: Workload, seconds: float) -> float:
     """The processor's time for a case, `seconds` for a usual one."""
     return seconds * max(1.0, shape.B * shape.N**2 * shape.d / USUAL_WORK)
 
@@ -69,7 +69,7 @@ def check_attention(
     *,
     gpu: DeviceProperties = DEVICES[80],
     gpu_name: str = "",
-    shapes: Sequence[Shape] = (*CASES, *ODD),
+    shapes: Sequence[Workload] = (*CASES, *ODD),
     seconds: float = SECONDS,
     gpus: int = GPUS,
     watched: bool = True,
@@ -87,7 +87,7 @@ def check_attention(
     with tempfile.TemporaryDirectory(prefix="hw4-") as name:
         folder = Path(name)
 
-        def run(shape: Shape, schedule: Schedule) -> tuple[Execution, Floats | str]:
+        def run(shape: Workload, schedule: Schedule) -> tuple[Execution, Floats | str]:
             """The execution, and the answer or what is wrong with it."""
             output = folder / "case.out"
             output.unlink(missing_ok=True)
@@ -140,7 +140,7 @@ def _differ(output: Floats | str, other: Floats | str) -> bool:
     return not np.array_equal(output, other, equal_nan=True)
 
 
-def judged(execution: Execution, output: Floats | str, answer: Floats, shape: Shape) -> tuple[str, str]:
+def judged(execution: Execution, output: Floats | str, answer: Floats, shape: Workload) -> tuple[str, str]:
     """The verdict on an output, and a sentence."""
     if execution.end == TOO_SLOW:
         return LATE, execution.why
