@@ -198,7 +198,7 @@ def test_what_the_newest_nvrtc_no_longer_knows_is_told_and_the_rest_is_compiled(
     ("args", "words"),
     [
         ([], "Missing argument"),
-        (["nave"], "'nave' is no KERNEL, CASE or B,N,d. Did you mean 'naive'?"),
+        (["nave"], "'nave' is no KERNEL, PROGRAM.cu, CASE or B,N,d. Did you mean 'naive'?"),
         (["./mine"], "'./mine' is no KERNEL"),
         (["./none.cu"], "there is no file ./none.cu"),
         (["naive", "--gpu", "5.0"], "there is no GPU '5.0' in the list"),

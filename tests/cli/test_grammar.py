@@ -107,7 +107,7 @@ def test_what_looks_like_a_case_is_the_suites_to_find_right_or_wrong(parsed, wor
         (["selftest", "flash", "naive"], "one kernel is tested at a time"),
         (["judge", "flash"], "there is no case 'flash'"),
         (["gen", "lm8k"], "there is no case 'lm8k'"),
-        (["check", "lm8k"], "'lm8k' is no KERNEL, CASE or B,N,d"),
+        (["check", "lm8k"], "'lm8k' is no KERNEL, PROGRAM.cu, CASE or B,N,d"),
         (["judge", "--rescore", "results", "--program", "./mine"], "--program does not go with --rescore"),
     ],
 )
