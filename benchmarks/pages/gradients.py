@@ -1,8 +1,9 @@
 """Tables of gradients: beside peers, over N and d, of each design, and their errors."""
 
 from benchmarks.pages.table import Record, Table, beside, made, timed, times
+from hw4cli.lab.arraymodel.around import is_one_pass
 from hw4cli.lab.arraymodel.counts import HALF
-from hw4cli.lab.arraymodel.gradients import ONE_PASS, tile
+from hw4cli.lab.arraymodel.gradients import tile
 from hw4cli.lab.arrays.named import described
 from hw4cli.lab.tables import workload_of
 from hw4cli.plans import backwardwgmma as hopper
@@ -55,9 +56,6 @@ def sweep(record: Record) -> Table:
     return Table(header, lines)
 
 
-PRODUCTS = dict.fromkeys(ONE_PASS, 5)  # others have two passes, of 7
-
-
 def designs(record: Record) -> Table:
     """A line for each workload of 16-bit elements and each of our designs by tensor cores: products, bytes, time, and
     whether the same bits came again; then the peers'."""
@@ -69,8 +67,9 @@ def designs(record: Record) -> Table:
         line = [f"`{row['case']}`", described(work), name if row["ours"] else f"*{name}*"]
         if row["ours"]:
             streamed, added = moved(work, name)
-            scratch = choice.plan(work, DEVICES[90], name).scratch
-            line += [str(PRODUCTS.get(name, 7)), f"{streamed / 1e9:.1f}", f"{added / 1e9:.1f}", f"{scratch / 1e6:.1f}"]
+            plan = choice.plan(work, DEVICES[90], name)
+            products = "5" if is_one_pass(plan) else "7"
+            line += [products, f"{streamed / 1e9:.1f}", f"{added / 1e9:.1f}", f"{plan.scratch / 1e6:.1f}"]
         else:
             line += ["5", "-", "-", "-"]
         again = "the same" if row["repeats"] else "other ones"
@@ -85,10 +84,10 @@ def moved(work: Workload, name: str) -> tuple[float, float]:
     """Bytes that blocks of a design by tensor cores stream past the rows that they own; and bytes added to dQ."""
     row = 2 * HALF * work.d
     of_queries = row + hopper.STATS_BYTES
-    if name in PRODUCTS:
+    plan = choice.plan(work, DEVICES[90], name)
+    if is_one_pass(plan):
         rows = work.computed_pairs(1, KEYS) / KEYS
         return rows * of_queries, rows * FLOAT * hopper.columns(work)
-    plan = choice.plan(work, DEVICES[90], name)
     dq, dkdv = (tile(plan, which)[0] for which in ("DQ", "DKDV"))
     return work.computed_pairs(dq, 1) / dq * row + work.computed_pairs(1, dkdv) / dkdv * of_queries, 0.0
 
