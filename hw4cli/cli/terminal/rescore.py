@@ -42,10 +42,11 @@ def rescore(folder: Path, output: Path | None, as_json: bool, **wanted: Any) -> 
         before, after = standings.compute(entries, kept), standings.compute(entries, rules)
         if in_place and rules != kept:
             storedrules.write(folder, rules)
-        if in_place:
+        of_class = in_place and any((folder / one.user / journal.NAME).is_file() for one in after)
+        if of_class:
             regrades.note(folder, after, rules)
         results.write(output or folder, after, rules)
-        if in_place and any((folder / one.user / journal.NAME).is_file() for one in after):
+        if of_class:
             handout.write(folder, after, rules, pseudonyms(folder, [one.user for one in after]))
     if as_json:
         click.echo(results.json_text(after, rules), nl=False)
