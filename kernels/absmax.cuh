@@ -21,12 +21,12 @@ template <int LANES> __device__ __forceinline__ unsigned row_squares(float sum) 
 }
 
 __device__ __forceinline__ unsigned abs_bits(float x) { return __float_as_uint(x) & 0x7fffffffu; }
-__device__ __forceinline__ unsigned recorded(const unsigned* absmax, int n) { return ((const volatile unsigned*)absmax)[n]; }
+__device__ __forceinline__ unsigned recorded_at(const unsigned* absmax, int n) { return ((const volatile unsigned*)absmax)[n]; }
 // What a warp has found: lane n holds number n, in one register.
 struct WarpAbsmax {
     unsigned found = 0;
     __device__ __forceinline__ static unsigned recorded(const unsigned* absmax) {  // lane n's number, by all warps so far
-        return ::recorded(absmax, min(threadIdx.x % 32, FOUND - 1u));
+        return recorded_at(absmax, min(threadIdx.x % 32, FOUND - 1u));
     }
     __device__ __forceinline__ void add(int n, unsigned top) {
         top = warp_max(top);
@@ -46,7 +46,7 @@ struct BlockAbsmax {
     unsigned before;
     __device__ __forceinline__ static bool records(int first) { return first <= threadIdx.x && threadIdx.x < FOUND; }
     __device__ __forceinline__ void begin(const unsigned* absmax, int first) {
-        before = records(first) ? recorded(absmax, threadIdx.x) : 0;
+        before = records(first) ? recorded_at(absmax, threadIdx.x) : 0;
     }
     __device__ __forceinline__ void add(int n, unsigned top) {
         top = warp_max(top);
