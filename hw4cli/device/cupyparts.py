@@ -4,6 +4,10 @@
 and a few of its submodules are imported, but `__init__.py` is run only when an attribute is missing, and in the same
 module, so that a later `import cupy` finds it complete. This depends on the structure of a cupy version: versions that
 were not tested this way are imported as usual.
+
+It is kept because it saves a quarter of the start: of processor time, the best of eight starts with cupy 14.2.0 took
+0.12 s with NumPy alone, 0.20 with these parts, and 0.27 with the whole; that without a GPU, where the whole has no
+libraries to load.
 """
 
 import importlib

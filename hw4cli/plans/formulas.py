@@ -1,8 +1,7 @@
 """How many blocks and splits a launch has, and where scratch memory is parted: whole numbers in, numbers out.
 
-The native program computes them for any file, too. It gets these very functions: `native.as_cpp` writes them in C++, so
-they keep to what that translates (arithmetic, `min`, `max`, conditions, loops over ranges, calls of one another); but
-for `converters`, which only warp groups have, and it has not.
+The native program computes them for any file, too: kernels/host/formulas.h has these functions in C++, but not
+`converters`, which only warp groups have. tests/plans/test_native.py compares both.
 """
 
 from typing import NamedTuple

@@ -2,20 +2,16 @@
 with `hip` behind FOLDER, what `make hw4-amd` compiles.
 
 FOLDER/plans.h has, for the architecture that is compiled for, the configurations of split8, split and flash: head size,
-lengths, tile, launches, shared memory; and the formulas for what depends on the file and the GPU. FOLDER/kernels.cuh
-has a kernel for each configuration. Needs Python's standard library alone.
+lengths, tile, launches, shared memory. What depends on the file and the GPU follows by kernels/host/formulas.h.
+FOLDER/kernels.cuh has a kernel for each configuration. Needs Python's standard library alone.
 """
 
-import ast
-import inspect
 import math
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
-from hw4cli.plans import formulas
 from hw4cli.plans.bounds import LARGEST_N, SAFE, TYPICAL, bound
 from hw4cli.plans.common import NO_LIMIT
 from hw4cli.plans.dispatch import auto_by_length
@@ -28,10 +24,6 @@ from hw4cli.problem.terms import LARGEST16
 from hw4cli.problem.workload import HEAD_SIZES, MAX_D, Magnitudes, Workload
 from hw4cli.resources import kernel_source
 
-FORMULAS: tuple[Callable[..., Any], ...] = (
-    *(formulas.ceil_div, formulas.row_blocks, formulas.key_tiles, formulas.convert_blocks, formulas.combine_blocks),
-    *(formulas.efficiency, formulas.split_count, formulas.row_stats_bytes, formulas.partial_o_bytes),
-)
 # Architectures, and the compute capability whose plans each takes: the first condition that holds. One that is none of
 # DEVICES takes those of the nearest with as much shared memory, but no split: how its tensor cores add is not known.
 TARGETS = {
@@ -169,13 +161,9 @@ def _lengths(kernel: str, d: int, props: DeviceProperties, least: int, most: int
 
 
 def plans_h(hip: bool = False) -> str:
-    """The formulas, and each architecture's configurations, as plain C++."""
+    """Each architecture's configurations, as plain C++."""
     members = configurations(90)[0].numbers
-    lines = [*HEAD, "#include <algorithm>", "using std::max, std::min;"]
-    lines.append(f"constexpr long long FLOAT = {formulas.FLOAT};")
-    constants = {"MOST_SPLITS": formulas.MOST_SPLITS, "ENOUGH_BLOCKS": formulas.ENOUGH_BLOCKS}
-    lines += [f"constexpr long long {name} = {value};" for name, value in constants.items()]
-    lines += map(as_cpp, FORMULAS)
+    lines = [*HEAD]
     lines.append(f"constexpr float LARGEST = {TYPICAL.v};  // elements for which split and split8 are proven")
     lines.append(f"constexpr float SQUARES_BELOW = {SQUARES_BELOW};  // kernels/absmax.cuh")
     lines.append(f"enum Kernel {{ {', '.join(map(str.upper, KERNELS))} }};")
@@ -225,68 +213,6 @@ def _targets(hip: bool) -> Iterator[tuple[str, int | str, bool]]:
         yield f"{word} __CUDA_ARCH_LIST__ {condition}", cc, condition == f"== {cc}0"
         word = "#elif"
     yield "#else", OLDEST, False
-
-
-def as_cpp(function: Callable[..., Any]) -> str:
-    """A function of formulas.py in C++: whole numbers are long long, others double."""
-    (node,) = ast.parse(inspect.getsource(function)).body
-    assert isinstance(node, ast.FunctionDef)
-    types = {"int": "long long", "float": "double"}
-
-    def kind(annotation: ast.expr | None) -> str:
-        assert isinstance(annotation, ast.Name)
-        return types[annotation.id]
-
-    known = {argument.arg for argument in node.args.args}
-    arguments = ", ".join(f"{kind(argument.annotation)} {argument.arg}" for argument in node.args.args)
-    body = "\n".join(_statement(line, known, "    ") for line in node.body[1:])  # the first is the docstring
-    return f"inline {kind(node.returns)} {node.name}({arguments}) {{\n{body}\n}}"
-
-
-def _statement(node: ast.stmt, known: set[str], indent: str) -> str:
-    match node:
-        case ast.Return(value=ast.expr() as value):
-            return f"{indent}return {_expression(value)};"
-        case ast.Assign(targets=[ast.Name(id=name)], value=value):
-            declared = "" if name in known else "auto "
-            known.add(name)
-            return f"{indent}{declared}{name} = {_expression(value)};"
-        case ast.While(test=test, body=body):
-            head = f"while ({_expression(test)})"
-        case ast.For(target=ast.Name(id=name), iter=ast.Call(args=[first, end]), body=body):
-            head = f"for (long long {name} = {_expression(first)}; {name} < {_expression(end)}; {name}++)"
-        case _:
-            raise NotImplementedError(ast.unparse(node))
-    inner = "\n".join(_statement(line, known, indent + "    ") for line in body)
-    return f"{indent}{head} {{\n{inner}\n{indent}}}"
-
-
-OPERATORS: dict[type[ast.AST], str] = {
-    **{ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.FloorDiv: "/", ast.Mod: "%"},
-    **{ast.Lt: "<", ast.Gt: ">", ast.LtE: "<=", ast.GtE: ">=", ast.Eq: "=="},
-}
-
-
-def _expression(node: ast.expr) -> str:
-    match node:
-        case ast.Name(id=name):
-            return name
-        case ast.Constant(value=int() as value):
-            return f"{value}ll"
-        case ast.Constant(value=float() as value):
-            return repr(value)
-        case ast.BinOp(left=left, op=ast.Div(), right=right):
-            return f"((double){_expression(left)} / {_expression(right)})"
-        case ast.BinOp(left=left, op=operator, right=right):
-            return f"({_expression(left)} {OPERATORS[type(operator)]} {_expression(right)})"
-        case ast.Compare(left=left, ops=[operator], comparators=[right]):
-            return f"({_expression(left)} {OPERATORS[type(operator)]} {_expression(right)})"
-        case ast.IfExp(test=test, body=body, orelse=other):
-            return f"({_expression(test)} ? {_expression(body)} : {_expression(other)})"
-        case ast.Call(func=ast.Name(id=name), args=args):
-            return f"{name}({', '.join(map(_expression, args))})"
-        case _:
-            raise NotImplementedError(ast.unparse(node))
 
 
 def write(folder: Path, hip: bool = False) -> None:

@@ -2,6 +2,7 @@
 // test needs no GPU.
 
 #pragma once
+#include "formulas.h"
 #include "plans.h"
 
 constexpr int COUNT = sizeof CONFIGURATIONS / sizeof *CONFIGURATIONS;

@@ -19,7 +19,7 @@ from hw4cli.plans.columns import SYMBOLS
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.dispatch import candidates
 from hw4cli.plans.ladder import VARIANTS
-from hw4cli.plans.native import KERNELS, WIDTHS, as_cpp, configurations, native_properties, plans_h
+from hw4cli.plans.native import KERNELS, WIDTHS, configurations, native_properties, plans_h
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem import suite
 from hw4cli.problem.workload import Shape
@@ -179,16 +179,6 @@ def test_an_architecture_that_is_not_known_has_no_split():
     (nearest,) = re.findall(r"#elif __CUDA_ARCH_LIST__ >= 900\n(.*?)#elif", text, re.DOTALL)
     assert "flash_64" in nearest
     assert "split" not in nearest
-
-
-def test_a_formula_that_has_no_words_in_cpp_is_refused():
-    with pytest.raises(NotImplementedError, match=r"N\.bit_length"):
-        as_cpp(beyond_cpp)
-
-
-def beyond_cpp(N: int) -> int:
-    """What C++ has no method for."""
-    return N.bit_length()
 
 
 @slow
