@@ -16,7 +16,7 @@ endif
 # The cupy wheel follows the NVIDIA driver: CUDA 13 needs driver 580 and compute capability 7.5 on every GPU.
 cuda_extra = $(shell nvidia-smi --query-gpu=driver_version,compute_cap --format=csv,noheader 2>/dev/null | awk -F', *' \
 	'/^[0-9]/ { found = 1; if ($$1 + 0 < 580 || $$2 < 7.5) old = 1 } END { if (found) print old ? "cuda12" : "cuda13" }')
-extras = $(if $(cuda_extra),[$(cuda_extra)])
+extras = [$(or $(cuda_extra),check)]
 
 NVCC ?= nvcc
 PYTHON3 ?= python3
