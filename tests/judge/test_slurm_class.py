@@ -88,15 +88,21 @@ def test_a_cancelled_class_is_resumed_without_running_anything_twice(cluster, fo
 
 
 def test_an_array_whose_judge_was_killed_is_waited_for(cluster, folder, submissions, tmp_path):
+    eve, go = submissions / "eve", tmp_path / "go"
+    (eve / "hw4").rename(eve / "solution")  # the array works until she is built
+    (eve / "Makefile").write_text(f"hw4:\n\twhile [ ! -e {go} ]; do sleep 0.1; done; cp solution hw4\n")
     process = start_hw4(*class_args(folder, submissions), *CASES, env=cluster.settings)
     cluster.wait_for((tmp_path / "runs").exists)
     process.kill()
     process.communicate()
     again = run_hw4(*class_args(folder, submissions, ()), *CASES, env=cluster.settings)
     fails(again, 2, "still judges into out", "--resume")
-    result = run_hw4(*class_args(folder, submissions), "--resume", *CASES, env=cluster.settings)
-    assert result.returncode == 0, result.stderr
-    assert "still judges: waiting for it" in result.stderr
+    waiting = start_hw4(*class_args(folder, submissions), "--resume", *CASES, env=cluster.settings)
+    lines = iter(waiting.stderr.readline, "")
+    assert any("still judges: waiting for it" in line for line in lines)
+    go.touch()
+    _, stderr = waiting.communicate(timeout=HANGS)
+    assert waiting.returncode == 0, stderr
     assert len((tmp_path / "runs").read_text().splitlines()) == 10
 
 
