@@ -31,7 +31,7 @@ def asked(name):
     """The options of a record's command, as click understands them."""
     _, command, *words = shlex.split(RECIPES[name].command)
     params = COMMANDS[command].make_context(command, words).params
-    return {**params, **vars(params["what"])}
+    return {**vars(params["what"]), **params}  # an option comes before a plain argument of its name
 
 
 @pytest.mark.parametrize("name", RECIPES)
