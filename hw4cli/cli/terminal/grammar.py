@@ -11,8 +11,15 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from hw4cli.cli.terminal.params import KernelName, complete_cases, items, kernel_files, suite_cases, workload_names
-from hw4cli.cli.terminal.programs import is_program
+from hw4cli.cli.terminal.params import (
+    KernelName,
+    complete_cases,
+    is_program,
+    items,
+    kernel_files,
+    suite_cases,
+    workload_names,
+)
 from hw4cli.errors import InputError
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel

@@ -6,6 +6,7 @@ Completion must be quick: nothing heavy is imported for it.
 import glob
 import math
 import os
+import re
 from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
@@ -20,6 +21,10 @@ if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
     Items = list[CompletionItem[str]]
+
+PROGRAM_ENDINGS = (".hip", ".cpp", ".cc", ".cxx")  # endings of a program's files beside .cu
+_MAIN = re.compile(r"\b(?:int|auto|void)\s+main\s*\(")
+_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 
 
 def items(values: Iterable[str], type: str = "plain") -> "Items":
@@ -156,6 +161,20 @@ def suite_cases() -> list[str]:
 def workload_names() -> list[str]:
     """The workloads that have a name; none where their file is damaged, which the command reports."""
     return names_in(data_path("testcases/workloads.toml"), "workloads")
+
+
+def has_main(word: str) -> bool:
+    """Whether a file has a function main."""
+    try:
+        text = Path(word).read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return False
+    return bool(_MAIN.search(_COMMENT.sub(" ", text)))
+
+
+def is_program(word: str) -> bool:
+    """Whether a word of the command line is a file of a whole program, and not one of a kernel alone."""
+    return word.endswith(PROGRAM_ENDINGS) or (word.endswith(".cu") and has_main(word))
 
 
 def kernel_files(incomplete: str) -> list[str]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli.cli.terminal.bar import Bar
+from hw4cli.cli.terminal.params import has_main
 from hw4cli.cli.terminal.sections import Sections
 from hw4cli.errors import InputError
 from hw4cli.problem.workload import Workload
@@ -21,10 +22,7 @@ if TYPE_CHECKING:
     from hw4cli.plans.plan import DeviceProperties
 
 ARGUMENTS = "hw4.arguments"  # of click's context: what stands behind --
-OTHERS = (".hip", ".cpp", ".cc", ".cxx")  # endings of a program's files beside .cu
 BAR_DELAY = 1.0
-_MAIN = re.compile(r"\b(?:int|auto|void)\s+main\s*\(")
-_COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 
 
 class TakesArguments(Sections):
@@ -37,20 +35,6 @@ class TakesArguments(Sections):
             ctx.meta[ARGUMENTS] = tuple(args[at + 1 :])
             args = args[:at]
         return super().parse_args(ctx, args)
-
-
-def has_main(word: str) -> bool:
-    """Whether a file has a function main."""
-    try:
-        text = Path(word).read_text(encoding="utf-8", errors="replace")
-    except OSError:
-        return False
-    return bool(_MAIN.search(_COMMENT.sub(" ", text)))
-
-
-def is_program(word: str) -> bool:
-    """Whether a word of the command line is a file of a whole program, and not one of a kernel alone."""
-    return word.endswith(OTHERS) or (word.endswith(".cu") and has_main(word))
 
 
 @dataclass(frozen=True)
