@@ -39,6 +39,28 @@ _NUMBERS = (
     ),
 )
 _DIM3 = r"\bdim3\b[^;(]*(?:\([^;]*?\)\s*,\s*)?\b{name}\s*(?:=\s*dim3\s*)?[({{]([^;]*?)[)}}]\s*[;,]"
+# What kernels use of C's headers, which NVRTC does not have.
+_HEADERS = """
+#define INFINITY __int_as_float(0x7f800000)
+#define NAN __int_as_float(0x7fffffff)
+#define FLT_MAX 3.402823466e+38f
+#define FLT_MIN 1.175494351e-38f
+#define FLT_EPSILON 1.192092896e-07f
+#define DBL_MAX 1.7976931348623158e+308
+#define INT_MAX 2147483647
+#define INT_MIN (-2147483647 - 1)
+#define UINT_MAX 4294967295u
+#define M_PI 3.14159265358979323846
+#define NULL 0
+typedef signed char int8_t;
+typedef unsigned char uint8_t;
+typedef short int16_t;
+typedef unsigned short uint16_t;
+typedef int int32_t;
+typedef unsigned uint32_t;
+typedef long long int64_t;
+typedef unsigned long long uint64_t;
+"""
 _OPERATORS = {
     ast.Add: operator.add,
     ast.Sub: operator.sub,
@@ -141,7 +163,7 @@ def _by_nvrtc(texts: Sequence[str], name: str, props: DeviceProperties, define: 
     used: dict[str, Usage] = {}
     for text in texts:
         part = devices_part(text)
-        _, log = compiler.build(part + _uses_of_templates(text), Path(name).name, options, props.cc)
+        _, log = compiler.build(_HEADERS + part + _uses_of_templates(text), Path(name).name, options, props.cc)
         used |= usage(log)
     return used
 
