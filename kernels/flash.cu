@@ -193,7 +193,7 @@ __device__ __forceinline__ void load_queries(unsigned base, const float* q, int 
     }
 }
 
-// O / l; or, of a split of the keys (not WHOLE), O and (m, l). To ask for each row costs 1 % where there are few keys.
+// O / l; or, of a split of the keys (not WHOLE), O and (m, l). A test for each row costs 1 % where there are few keys.
 // Without a running max, l may be as large as 2^120 beside m = 0, and combine would take 2^(0-m') for the whole weight of this
 // split: zero, if another split's m' is above 126. So the power of two of l moves to m, which is exact.
 template <bool WHOLE> __device__ __forceinline__ void store(const RowState& r, const Params& p, const Task& t) {
@@ -225,7 +225,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Params
     StreamV V(v, base + V_AT);
     K.start(mask.keys), griddep_launch(); BEGINS(COPYING, 0);
     load_queries(base, row_of(p.q, t.batch, t.row0), p.Nq - t.row0, p.scale * LOG2E);
-    // No running max where none is needed, as the result tells. Softmax is the same for every m, so m = 0 is
+    // No running max where none is needed, as the result shows. Softmax is the same for every m, so m = 0 is
     // exact unless 2^S overflows or underflows. No term of l is negative, so l <= 2^120 bounds each: none
     // overflowed (inf and NaN never leave a sum). A term flushed to zero was below 2^-126: beside l >= 2^-64
     // that is 2^-62 a key, far under fp32's rounding of 2^-24. O is finite at the end, hence was throughout.

@@ -1,6 +1,6 @@
 // halfwarp_keys: halfwarp with the keys of a tile in parallel.
 //
-// Idea:     The switch: a lane computes whole scores, of its own BC/16 keys, from Q that shuffles bring. A tile then has one
+// Idea:     The switch: a lane computes whole scores, of its own BC/16 keys, from Q, by shuffles. A tile then has one
 //           maximum and one rescaling a row, and a score one exponential in one lane, not two in sixteen.
 // Geometry: As halfwarp.
 // Shared:   K (rows an odd number of float4s apart against bank conflicts) and V: 16.5 KB at d = 64.

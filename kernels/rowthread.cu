@@ -1,6 +1,6 @@
 // rowthread: a thread a row, as many a first kernel has it, from tiles in shared memory.
 //
-// Idea:     The block's threads bring a tile of K and V to shared memory together; then each computes its own row: its
+// Idea:     The block's threads load a tile of K and V to shared memory together; then each computes its own row: its
 //           scores, m, l and O are in its registers.
 // Geometry: B * ceil(N/BR) blocks of BR threads; BR = 32, a warp, and BC = 8, or 4 where d is above 64.
 // Shared:   Q (rows padded by one float against bank conflicts), K, V: 4 * (BR*(d+1) + 2*BC*d) bytes, 12 KB at d = 64.
