@@ -379,6 +379,19 @@ def test_the_shadow_of_memory_takes_eight_times_its_bytes(tmp_path):
     assert watched - plain < 1.15 * 8 * (32 << 10)
 
 
+def test_what_is_compiled_is_kept_and_the_oldest_goes(tmp_path, monkeypatch):
+    monkeypatch.setattr("hw4cli.emulator.program.build.MOST_EXECUTABLES", 2)
+    monkeypatch.setattr("hw4cli.emulator.build.cache_folder", lambda: tmp_path)
+    monkeypatch.setattr("hw4cli.emulator.program.build._runtime", lambda *_: [])  # a program of the host's alone
+    made = []
+    for number in range(3):
+        path = tmp_path / f"p{number}.cu"
+        path.write_text(f"int main() {{ return {number}; }}\n")
+        made.append(compile_program(Source((path,)), watched=False).executable)
+    assert [path.exists() for path in made] == [False, True, True]
+    assert compile_program(Source((path,)), watched=False).executable.stat().st_mtime == made[2].stat().st_mtime
+
+
 def test_no_process_is_left(tmp_path):
     before = subprocess.run(["ps", "-eo", "args"], capture_output=True, text=True, check=False).stdout.count(
         "/.hw4/mistakes"

@@ -11,6 +11,7 @@ import subprocess
 import tempfile
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -44,7 +45,8 @@ ALLOCATORS = {
     "_ZdlPvm": "hw4_delete_sized_here",
     "_ZdaPvm": "hw4_delete_array_sized_here",
 }
-MOST_PRELUDES = 6  # watched or not, for several GPUs
+MOST_PRELUDES = 6  # of 60 MB each: watched or not, for several GPUs
+MOST_EXECUTABLES = 300  # of 1 MB each
 _GLOBAL = re.compile(r"__global__[^;{()]*?(?:__launch_bounds__\s*\([^)]*\)[^;{()]*?)?\b(\w+)\s*\(")
 _MARK = re.compile(r'^#\s*(\d+)\s+"([^"]*)"((?:\s\d)*)\n', re.M)
 _WINDOW = re.compile(
@@ -130,7 +132,7 @@ def compile_program(
             check_words(_users(text), file.name)
         made = [with_calls(text, file.name)[0] for text, file in zip(given, source.files, strict=True)]
         digest = kernels.digest(made, options, compiler.version, *texts)
-        target = kernels.cache_folder() / f"hw4-program-{source.files[0].stem}-{digest}"
+        target = kernels.cache_folder() / f"hw4-executable-{source.files[0].stem}-{digest}"
         program = Program(source, target, watched, lanes)
         if target.exists():
             return program
@@ -156,6 +158,7 @@ def compile_program(
         _check(run, [*words, "-fopenmp", "-lpthread", "-lm", "-o", str(linked)], source.name, folder)
         linked.chmod(0o755)
         kernels.keep(linked, target)
+        _remove_old("hw4-executable-*", MOST_EXECUTABLES)
     return program
 
 
@@ -186,15 +189,21 @@ def _prelude(compiler: Compiler, options: Sequence[str], folder: str, run: Run) 
         words = [compiler.path, *options, "-fopenmp", "-x", "c++-header", str(header), "-o", str(made)]
         _check(run, words, header.name, folder)
         kernels.keep(made, kept)
-        _remove_old(place)
+        _remove_old("hw4-prelude-*", MOST_PRELUDES)
     return ["-include", str(place / "prelude.h")]
 
 
-def _remove_old(newest: Path) -> None:
-    """Remove all but the last few of what is kept so: each takes 60 MB, and none is read by another version."""
-    kept = sorted(newest.parent.glob("hw4-prelude-*"), key=lambda path: path.stat().st_mtime, reverse=True)
-    for folder in kept[MOST_PRELUDES:]:
-        shutil.rmtree(folder, ignore_errors=True)
+def _remove_old(pattern: str, most: int) -> None:
+    """Remove all but the newest of what is kept under such names: a class has many versions of many programs."""
+    found = []
+    for path in kernels.cache_folder().glob(pattern):
+        with suppress(OSError):  # another process has removed it
+            found.append((path.stat().st_mtime, path))
+    for _, path in sorted(found, reverse=True)[most:]:
+        if path.is_dir():
+            shutil.rmtree(path, ignore_errors=True)
+        else:
+            path.unlink(missing_ok=True)
 
 
 def _runtime(compiler: Compiler, build: str, run: Run) -> list[Path]:
