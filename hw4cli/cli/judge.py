@@ -1,10 +1,11 @@
 """`hw4 judge`: run a program, or those of a class, on the cases and judge them."""
 
+import json
 import os
 import sys
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import fields
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -42,9 +43,11 @@ from hw4cli.text.words import printable
 if TYPE_CHECKING:
     from hw4cli.judge.plan import Plan
     from hw4cli.judge.scoring.record import Standing
+    from hw4cli.problem.workload import Workload
 
 Command = TypeVar("Command", bound=Callable[..., Any])
 
+MOST_BATCHES, MOST_ROWS = 2, 256  # of a case that is executed on the CPU
 # What is judged by default: hw4 itself; by the judge alone, what a student has built.
 OWN_PROGRAM = None if has_solution() else "./hw4"
 
@@ -83,6 +86,12 @@ CLASS_OPTIONS = (
     click.option("--slurm", metavar="OPTIONS", help="Judge the class as a Slurm array: '-p nvidia --gres=gpu:1'."),
     click.option("--parallel", type=Whole(1), default=1, show_default=True, help="Tasks of the array at a time."),
     click.option(
+        "--race-check",
+        type=OneOf(["failing", "all"]),
+        default=None,
+        help="Execute CUDA programs of failing students, or of all, on the CPU, too; the handout tells what is found.",
+    ),
+    click.option(
         "--task", "is_task", is_flag=True, hidden=True, help="This is a task of an array that a judge waits for."
     ),
 )
@@ -112,13 +121,22 @@ def class_options(command: Command) -> Command:
             "run_as",
         ),
         *("mounts", "pass_env", "launcher", "restart", "user", "build_limit", "build_line", "secret_seeds", "parallel"),
+        "race_check",
     ],
     sections={
         "What to judge": ["program", "folder", "suite", "causal", "repeat", "warmup"],
         "Rules": ["limits", "tolerance", "penalty", "rank_by", "due", "late_policy", "judged"],
-        "Where it runs": ["sandbox", "run_as", "mounts", "pass_env", "srun", "launcher"],
-        "Results": ["output", "resume", "restart", "user", "as_json"],
-        "A class": ["submissions", "only", "build_line", "build_limit", "secret_seeds", "slurm", "parallel"],
+        "Where it runs": ["device", "sandbox", "run_as", "mounts", "pass_env", "srun", "launcher"],
+        "Results": ["output", "resume", "restart", "user", "race_check", "as_json"],
+        "A class": [
+            "submissions",
+            "only",
+            "build_line",
+            "build_limit",
+            "secret_seeds",
+            "slurm",
+            "parallel",
+        ],
     },
 )
 @click.argument("cases", nargs=-1, metavar="[CASE ...]", shell_complete=complete_cases)
@@ -132,6 +150,7 @@ def class_options(command: Command) -> Command:
     "--warmup", type=Whole(0, 1000), default=0, show_default=True, help="Runs of each case before, not counted."
 )
 @rules_options
+@shared("device", type=OneOf(["auto", "emulate"]), default="auto", show_default=True)
 @click.option(
     "--rescore", "judged", type=FOLDER, metavar="DIR", help="Decide again what was judged into DIR, running nothing."
 )
@@ -209,6 +228,8 @@ def judge(
         return run_in_allocation(split_command(srun, "--srun", ctx), ["judge", *arguments(ctx, "srun")])
     if submissions is not None:
         return _judge_class(ctx, submissions, as_json, **options)
+    if options.pop("device") == "emulate":
+        return _judge_emulated(ctx, as_json, options["program"], options["cases"])
     return _judge_one(ctx, as_json, **options)
 
 
@@ -233,7 +254,9 @@ def _rescore(ctx: click.Context, judged: Path, as_json: bool, options: dict[str,
 def _check_together(ctx: click.Context, **options: Any) -> None:
     """Raise UsageError if an option needs another one that is missing, or excludes one that is given."""
     given = {name for name, value in options.items() if value not in (None, (), False)}
-    given -= {"parallel", "build_limit"}  # they have defaults
+    given -= {"parallel", "build_limit", "device"}  # they have defaults
+    if options["device"] == "emulate":
+        given.add("device")
     for name in ("parallel", "build_limit"):
         if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             given.add(name)
@@ -242,6 +265,7 @@ def _check_together(ctx: click.Context, **options: Any) -> None:
         "build_limit": "--build-limit",
         "build_line": "--build",
         "secret_seeds": "--secret-seeds",
+        "race_check": "--race-check",
     }
     for one, other, why in (
         ("resume", "output", "DIR, where the journal is"),
@@ -252,7 +276,9 @@ def _check_together(ctx: click.Context, **options: Any) -> None:
         ("only", "submissions", "FOLDER"),
         ("build_limit", "submissions", "FOLDER"),
         ("build_line", "submissions", "FOLDER"),
+        ("race_check", "submissions", "FOLDER: for one program take `hw4 check PROGRAM.cu --run`"),
         ("parallel", "slurm", "OPTIONS: on one machine, one is judged after the other"),
+        ("device", "program", "./hw4.cu, or whatever the program's source is called"),
     ):
         if one in given and other not in given:
             raise click.UsageError(f"{shown.get(one, f'--{one}')} needs {shown.get(other, f'--{other}')} {why}", ctx)
@@ -262,6 +288,7 @@ def _check_together(ctx: click.Context, **options: Any) -> None:
         ("program", "submissions"),
         ("user", "submissions"),
         ("resume", "restart"),
+        *(("device", other) for other in ("output", "srun", "launcher", "secret_seeds", "user", "causal")),
     ):
         if {one, other} <= given:
             raise click.UsageError(f"--{one} and {shown.get(other, f'--{other}')} do not go together", ctx)
@@ -311,6 +338,62 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
             prepared = prepare_cases(plan, table.say)
         standing = judge_session(plan, judged, table, prepared)
     return exit_status(standing)
+
+
+def _judge_emulated(ctx: click.Context, as_json: bool, program: str, names: tuple[str, ...]) -> int:
+    """Execute a CUDA program on the CPU, on small cases of the shapes that are named, or on the usual ones; print a
+    verdict for each, and what was found. 0 if it is right on all that the course has."""
+    with Importing():
+        from hw4cli.emulator.program.attention import ACCEPTED, CASES, ODD, check_attention
+        from hw4cli.emulator.program.build import Source
+        from hw4cli.judge.plan import selected
+        from hw4cli.text.words import columns, wrapped
+
+    files = tuple(map(Path, split_command(program, "--program", ctx)))
+    for path in files:
+        if path.suffix not in (".cu", ".hip", ".cpp", ".cc"):
+            raise click.UsageError(f"--device emulate needs a CUDA program's source, and {path} is none", ctx)
+        if not path.is_file():
+            raise click.UsageError(f"--program: there is no file {path}", ctx)
+    small = dict.fromkeys(_scaled(case.shape) for case in selected(names, {})) if names else (*CASES, *ODD)
+    done = check_attention(Source(files), shapes=[*small])
+    usual = [case for case in done if not case.odd]
+    right = sum(case.verdict == ACCEPTED for case in usual)
+    if as_json:
+        cases = [
+            {
+                "shape": list(case.shape.sizes),
+                "verdict": case.verdict,
+                "why": case.why,
+                "odd": case.odd,
+                "findings": [{"kind": one.kind, "sentence": one.sentence, "times": one.times} for one in case.findings],
+                "notes": [{"kind": one.kind, "sentence": one.sentence} for one in case.notes],
+            }
+            for case in done
+        ]
+        document = {
+            "device": "emulate",
+            "program": [*map(str, files)],
+            "right": right,
+            "of": len(usual),
+            "cases": cases,
+        }
+        click.echo(json.dumps(document, indent=1))
+        return 0 if right == len(usual) else 1
+    found = dict.fromkeys(str(one) for case in done for one in case.findings)
+    notes = dict.fromkeys(f"note: {one}" for case in done for one in case.notes)
+    lines = [f"{case}{' (the course has no such N)' if case.odd else ''}" for case in done]
+    summary = f"{right} of {len(usual)} small cases AC, executed on the CPU: no times, and no score"
+    for line in (*lines, *found, *notes, "", summary):
+        click.echo(wrapped(printable(line), columns(sys.stdout), "    ", ""))
+    return 0 if right == len(usual) else 1
+
+
+def _scaled(shape: "Workload") -> "Workload":
+    """A case's shape, so small that it is executed on the CPU within seconds."""
+    return replace(
+        shape, batch=min(shape.batch, MOST_BATCHES), Nq=min(shape.Nq, MOST_ROWS), Nk=min(shape.Nk, MOST_ROWS)
+    )
 
 
 def exit_status(standing: "Standing") -> int:

@@ -12,8 +12,8 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
-from hw4cli.errors import BusyError, Hw4Error, InputError, NoGpuError, os_error
-from hw4cli.judge import handout
+from hw4cli.errors import BusyError, Hw4Error, InputError, MachineError, NoGpuError, os_error
+from hw4cli.judge import handout, racecheck
 from hw4cli.judge.casesetup import prepare_cases
 from hw4cli.judge.casewatch import ChangedCasesError, PreparedCases
 from hw4cli.judge.events import ClassListener
@@ -185,7 +185,24 @@ class Classroom:
             make_folder(folder)
             with _locked(folder):
                 self._run(member, folder)
+        if self.plan.race_check:
+            self._check_races(member)
         return self._report(member, skipped)
+
+    def _check_races(self, member: Submission) -> None:
+        """Execute a member's program on the CPU, if that is wanted and was not done before. What is found is told, and
+        changes no verdict; where it cannot be done, that is said."""
+        folder, standing = self._folder(member), self._standing(member)
+        right = not standing.note and standing.passed == len(standing.cases)
+        if (self.plan.race_check == racecheck.FAILING and right) or standing.note:
+            return
+        older = racecheck.read(folder)
+        if older and older.submission == member.sha256:
+            return
+        try:
+            racecheck.check(member, folder, confined=self.plan.settings.sandbox == "bwrap")
+        except MachineError as error:
+            self.listener.say(f"{member.user}'s program is not executed on the CPU: {error}")
 
     def _report(self, member: Submission, skipped: bool) -> bool:
         """Report a member's standing to the listener; whether its score is known."""

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
 
+from hw4cli.judge import racecheck
 from hw4cli.judge.scoring import scoreboard
 from hw4cli.judge.scoring.figures import Private
 from hw4cli.judge.scoring.reasons import case_names, groups, score_words
@@ -27,6 +28,7 @@ PRIVATE = 0o600
 LOG_LINES, LOG_BYTES = 40, 16 << 10  # of a build's output
 BOARD_LINES, BOARD_CHARACTERS = 12, 2000  # of it on the board
 CLASSES = {Verdict.AC: "ac", Verdict.TLE: "tle", Verdict.TLE_PLUS: "plus", Verdict.NA: "na", Verdict.JE: "je"}
+EXECUTED = "Executed on the CPU"
 BUILD = "make clean; make hw4"  # the judge builds in a copy, without the files of earlier builds
 ADVICE = {
     Verdict.NA: "",
@@ -48,7 +50,7 @@ def write(folder: Path, standings: Sequence[Standing], rules: Rules, names: Mapp
         pseudonym, log = names.get(standing.user, ""), _log(own / LOG)
         short = "\n".join(log.splitlines()[-BOARD_LINES:])[-BOARD_CHARACTERS:]
         private[standing.user] = Private(f"{quote(os.fsencode(standing.user))}/{PAGE}", pseudonym, short)
-        handout = Handout(standing, rules, ranked, pseudonym, log)
+        handout = Handout(standing, rules, ranked, pseudonym, log, racecheck.read(own))
         for name, text in ((PAGE, handout.page()), (TEXT, handout.markdown())):
             if (own / name).is_symlink():
                 (own / name).unlink()
@@ -71,7 +73,16 @@ def _log(path: Path) -> str:
 class Handout:
     """The content of a user's handout, and its two forms."""
 
-    def __init__(self, standing: Standing, rules: Rules, ranked: int, pseudonym: str, log: str) -> None:
+    def __init__(
+        self,
+        standing: Standing,
+        rules: Rules,
+        ranked: int,
+        pseudonym: str,
+        log: str,
+        executed: racecheck.Report | None = None,
+    ) -> None:
+        self.executed = executed
         self.standing, self.rules, self.ranked, self.pseudonym, self.log = standing, rules, ranked, pseudonym, log
         self.groups = groups(standing)
         settings = standing.session.get("settings") or {}
@@ -152,6 +163,11 @@ class Handout:
             parts.append(f"### {group.verdict}: {group.cases}")
             parts += filter(None, (tables.escaped(group.reason), self.advice(group.verdict)))
             parts += [_fenced("\n".join(self.commands(group.results)), "sh")] if self.commands(group.results) else []
+        if self.executed:
+            parts += [f"## {EXECUTED}", *map(tables.escaped, self.executed_words())]
+            parts += [
+                "\n".join(f"- {tables.escaped(line)}" for line in lines) for lines in self.executed_lists() if lines
+            ]
         if self.log:
             parts += ["## The end of the build", _fenced(self.log)]
         if self.standing.results:
@@ -166,7 +182,9 @@ class Handout:
             title=escaped(self.standing.user),
             tab=f"{escaped(self.standing.user)}: handout",
             facts="".join(f"<p>{escaped(fact)}</p>\n" for fact in self.facts()),
-            sections="\n".join(filter(None, (self._problem(), self._groups(), self._build(), self._table()))),
+            sections="\n".join(
+                filter(None, (self._problem(), self._groups(), self._executed(), self._build(), self._table()))
+            ),
         )
 
     def _problem(self) -> str:
@@ -188,6 +206,36 @@ class Handout:
             parts += [f"<pre>{escaped(commands)}</pre>"] if commands else []
             parts.append("</section>")
         return "\n".join(filter(None, parts))
+
+    def executed_words(self) -> list[str]:
+        """What is said about the execution on the CPU, in sentences."""
+        assert self.executed
+        names = ", ".join(self.executed.sources)
+        if self.executed.problem:
+            return [f"{names}: {self.executed.problem}" if names else self.executed.problem]
+        found = self.executed.findings
+        end = "these mistakes were found" if found else "no mistake was found"
+        return [
+            f"{names} was executed on the CPU on small cases, with every load and store watched: {end}. A GPU may hide "
+            "such mistakes most of the time. This decides nothing: the verdicts are those of the GPU."
+        ]
+
+    def executed_lists(self) -> list[tuple[str, ...]]:
+        """Its cases, findings and notes."""
+        assert self.executed
+        notes = tuple(f"note: {line}" for line in self.executed.notes)
+        return [self.executed.findings, notes, self.executed.cases]
+
+    def _executed(self) -> str:
+        if not self.executed:
+            return ""
+        words = "".join(f"<p>{escaped(sentence)}</p>\n" for sentence in self.executed_words())
+        lists = "".join(
+            f"<ul>{''.join(f'<li>{escaped(line)}</li>' for line in lines)}</ul>\n"
+            for lines in self.executed_lists()
+            if lines
+        )
+        return f"<h2>{EXECUTED}</h2>\n<section>\n{words}{lists}</section>"
 
     def _build(self) -> str:
         return f"<h2>The end of the build</h2>\n<pre>{escaped(self.log)}</pre>" if self.log else ""

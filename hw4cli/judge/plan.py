@@ -86,7 +86,8 @@ class Plan:
 
     Of a class: `submissions` holds them, `only` names the students to judge, `build_seconds` limits a build,
     `build_line` compiles a source without a Makefile, `each` student's programs run as a user of their own; `is_task`:
-    this is a task of an array, and the judge that waits for the array has the class's lock.
+    this is a task of an array, and the judge that waits for the array has the class's lock. `race_check`: programs of
+    "failing" students, or of "all", are executed on the CPU, too.
 
     `suite` has the names of all its cases if it is not the assignment's; `notes` are sentences for whoever judges.
     """
@@ -111,6 +112,7 @@ class Plan:
     is_task: bool = False
     suite: Sequence[str] = ()
     notes: Sequence[str] = ()
+    race_check: str | None = None
 
     def of_student(self, number: int, results: Path) -> "Plan":
         """The plan for one student of the class, the one of this number, into a folder of results."""
@@ -148,6 +150,7 @@ class JudgeOptions:
     build_limit: float = BUILD_SECONDS
     build_line: str | None = None
     is_task: bool = False
+    race_check: str | None = None
     submissions: Path | None = None
     elsewhere: bool = False
     env: Mapping[str, str] | None = None
@@ -212,6 +215,7 @@ def plan_of(options: JudgeOptions) -> Plan:
         is_task=options.is_task,
         suite=() if suite.cases() == suite.assignment() else tuple(suite.cases()),
         notes=notes,
+        race_check=options.race_check,
     )
 
 
