@@ -236,7 +236,7 @@ def test_a_run_that_was_killed_before_a_longer_limit_is_repeated(tiny, contestan
     assert verdicts(judge_session(*decided)) == {"a": "TLE+"}
     assert ran() == ["a"]
     longer = plan_of(tiny, path, out, cases=[replace(small[0], limit=20.0)], rules=Rules(limits={"a": 20.0}), **kept)
-    storedrules.write(out, longer.rules)
+    storedrules.write(out, longer[0].rules)
     for _ in range(2):
         assert verdicts(judge_session(*longer)) == {"a": "AC"}
         assert ran() == ["a", "a"]

@@ -130,7 +130,7 @@ RULES: dict[str, Check] = {  # stored ones
     "limits": _object(RUN["limit"]),
     "rank_by": SETTINGS["rank_by"],
     "due": SETTINGS["due"],
-    "late_policy": _text,
+    "late_policy": _optional(_text),
 }
 
 HEADER: dict[str, Check] = {

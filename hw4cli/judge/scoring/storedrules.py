@@ -29,7 +29,7 @@ def fields(rules: Rules) -> dict[str, Any]:
         "limits": dict(rules.limits),
         "rank_by": rules.rank_by,
         "due": rules.due.isoformat() if rules.due else None,
-        **({"late_policy": rules.late_policy} if rules.late_policy else {}),
+        "late_policy": rules.late_policy or None,
     }
 
 
@@ -48,7 +48,7 @@ def read(folder: Path) -> Rules | None:
             raise InputError(f"{path}: schema {document['schema']}, but this hw4 reads schema {SCHEMA}")
         if document["kind"] != "hw4-rules" or document["schema"] != SCHEMA:
             raise ValueError
-        return _checked({"late_policy": "", **{name: document[name] for name in RULES if name in document}})
+        return _checked({"late_policy": None, **{name: document[name] for name in RULES if name in document}})
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:
@@ -71,4 +71,4 @@ def _checked(values: Mapping[str, Any]) -> Rules:
         or (values["due"] and not due)
     ):
         raise ValueError
-    return Rules(**{**values, "due": due})
+    return Rules(**{**values, "due": due, "late_policy": values["late_policy"] or ""})
