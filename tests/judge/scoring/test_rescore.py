@@ -80,7 +80,8 @@ def test_other_limits_tolerance_and_penalty_change_the_results(single):
     [one] = document["standings"]
     assert (one["time"], one["penalty"]) == (3.5, 7)
     assert document["rules"] == {
-        "tolerance": 0.1, "penalty": 7, "limits": {"t01": 3, "t02": 3}, "rank_by": "time", "due": None, "late_policy": None,
+        "tolerance": 0.1, "penalty": 7, "limits": {"t01": 3, "t02": 3}, "rank_by": "time", "due": None,
+        "late_policy": None,
     }  # fmt: skip
     assert verdicts(rescored(single, "--limit", "t01=0.4"))["t01"] == "TLE"
     assert verdicts(rescored(single, "--limit", "t01=2", "--tolerance", "1e-6"))["t01"] == "NA"
@@ -184,7 +185,8 @@ def test_rescorings_at_once_lose_no_rule(single):
     started = [start_hw4("judge", "--rescore", single, *options) for options in wanted]
     assert [process.communicate() and process.returncode for process in started] == [0] * len(wanted)
     assert scored(single)["rules"] == {
-        "tolerance": 5e-3, "penalty": 7, "limits": dict.fromkeys(RUNS, 3), "rank_by": "passed", "due": None, "late_policy": None,
+        "tolerance": 5e-3, "penalty": 7, "limits": dict.fromkeys(RUNS, 3), "rank_by": "passed", "due": None,
+        "late_policy": None,
     }  # fmt: skip
     assert scored(single) == json.loads((single / "results.json").read_text())
 
