@@ -1,0 +1,50 @@
+"""Mutations of the project's own kernels, with which the emulator's recall is measured (docs/emulator.md).
+
+`mutations.json` has of each the kernel file, a text that it has once, and what stands in its place. They were drawn by
+a seed, of operators such as a dropped wait, a bound, an index; some are of the kinds that were once missed. They follow
+the kernels when these change.
+"""
+
+import json
+from pathlib import Path
+
+import pytest
+from slow import few
+
+from hw4cli.emulator.build import RACE
+from hw4cli.emulator.check import CAUSAL_SOME, EQUAL, RANDOM_DATA, SOME, TAILS, WHOLE, check_kernel
+from hw4cli.plans.registry import VARIANTS
+from hw4cli.resources import data_path
+
+MUTATIONS = json.loads(Path(__file__).with_name("mutations.json").read_text(encoding="utf-8"))
+# Of those in kernels that compile fast, which trial shows them.
+SHOWN = {
+    "flash.cu": ("flash", (*TAILS[1:2], *WHOLE[:1])),
+    "warp.cu": ("warp", TAILS[1:2]),
+    "shared.cu": ("shared", TAILS[1:2]),
+    "smallbr.cu": ("smallbr", TAILS[1:2]),
+    "paper.cu": ("paper", TAILS[1:2]),
+    "float4.cu": ("float4", TAILS[1:2]),
+    "block_softmax.cuh": ("shared", TAILS[1:2]),
+    "mask.cuh": ("warp", (*SOME, *CAUSAL_SOME)),
+}
+RUN = [one for one in MUTATIONS if one["file"] in SHOWN and one["found"] and one["kind"] != "extremum"]
+
+
+def test_every_mutation_is_one_of_the_kernels_as_they_are():
+    assert len(MUTATIONS) >= 130
+    for one in MUTATIONS:
+        assert data_path(f"kernels/{one['file']}").read_text(encoding="utf-8").count(one["old"]) == 1, one
+        assert one["new"] != one["old"]
+        assert one["found"] or one["why"]
+
+
+@pytest.mark.parametrize("mutation", few(RUN, 1), ids=lambda one: f"{one['file']} {one['kind']}")
+def test_a_mutation_is_found(mutation, tmp_path):
+    kernel, shapes = SHOWN[mutation["file"]]
+    for name in {f"{kernel}.cu", mutation["file"]}:
+        text = data_path(f"kernels/{name}").read_text(encoding="utf-8")
+        changed = text.replace(mutation["old"], mutation["new"]) if name == mutation["file"] else text
+        (tmp_path / name).write_text(changed, encoding="utf-8")
+    source = tmp_path / f"{kernel}.cu"
+    assert check_kernel(VARIANTS[kernel], source, shapes=shapes, data=[RANDOM_DATA, EQUAL], builds=[RACE])
