@@ -79,7 +79,7 @@ def check(
     as_json: bool,
     outputs: tuple[Path, ...],
 ) -> int:
-    """Compile kernels or programs without a GPU, or execute them on the CPU.
+    """Compile kernels or programs without a GPU, or execute them.
 
     \b
     hw4 check ./mine.cu             for every architecture

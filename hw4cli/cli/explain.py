@@ -37,7 +37,7 @@ ROOFS = "roofs"
 def explain(
     ctx: click.Context, /, what: What, causal: bool, gpu: str | None, as_json: bool, outputs: tuple[Path, ...]
 ) -> int:
-    """Show all kernels, or of some their launches, traffic and limits.
+    """Show all kernels, or launches, traffic and limits of some.
 
     \b
     hw4 explain                        the ladder: idea, tile, error of each
