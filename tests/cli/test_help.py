@@ -30,7 +30,7 @@ def test_help_fits_one_screen(name):
 def test_help_all_shows_every_option_and_help_those_that_are_often_needed(name):
     command = commands()[name]
     usual, everything = (
-        set(re.findall(r"^  (?:-\w, )?(--[\w-]+)", help_of(name, command, every), re.MULTILINE))
+        set(re.findall(r"^  (?:-\w, )?(--?[\w-]+)", help_of(name, command, every), re.MULTILINE))
         for every in (False, True)
     )
     options = [param for param in command.params if isinstance(param, click.Option) and not param.hidden]
@@ -47,7 +47,7 @@ def test_each_of_many_options_stands_in_one_group(name):
     command = commands()[name]
     groups = re.split(r"^([A-Z][\w ]+):$", help_of(name, command, True), flags=re.MULTILINE)
     shown = {
-        title: re.findall(r"^  (?:-\w, )?(--[\w-]+)", text, re.MULTILINE)
+        title: re.findall(r"^  (?:-\w, )?(--?[\w-]+)", text, re.MULTILINE)
         for title, text in zip(groups[1::2], groups[2::2], strict=True)
     }
     assert len(shown) >= 5
