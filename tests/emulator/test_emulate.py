@@ -144,18 +144,15 @@ def test_right_though_a_race_is_expected(emulate):
 
 def test_the_fixture_fails_a_test_of_another_project_with_the_mistakes_sentences(tmp_path):
     (tmp_path / "test_kernels.py").write_text(TESTS)
-    words = [
-        sys.executable,
-        "-m",
-        "pytest",
-        "-q",
-        "-p",
-        "hw4cli.pytestplugin",
-        "-p",
-        "no:cacheprovider",
-        "test_kernels.py",
-    ]
-    done = subprocess.run(words, cwd=tmp_path, env=hw4_env(), capture_output=True, text=True)
+    # The plugin is named, as this package need not be installed; where it is, pytest must not find it a second time.
+    words = ["-q", "-p", "hw4cli.pytestplugin", "-p", "no:cacheprovider", "test_kernels.py"]
+    done = subprocess.run(
+        [sys.executable, "-m", "pytest", *words],
+        cwd=tmp_path,
+        env=hw4_env(PYTEST_DISABLE_PLUGIN_AUTOLOAD="1"),
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 1, done.stdout + done.stderr
     assert "2 failed, 2 passed" in done.stdout
     assert "the kernel has mistakes:" in done.stdout and "race: block 0, thread" in done.stdout
