@@ -12,7 +12,7 @@ GROUPS = {
         "judge": "Judge a program, or a class of them, by the assignment's rules.",
         "verify": "Show where an output is wrong, and by which mistake.",
         "scoreboard": "Show the ranking of everyone who was judged.",
-        "grades": "Show the grades of everyone who was judged.",
+        "grades": "Write the gradebook of everyone who was judged.",
         "kit": "Make a folder to begin the homework in.",
         "info": "Show what an input file holds.",
         "new-kernel": "Begin a kernel of your own, from one of the ladder.",

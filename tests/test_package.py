@@ -114,6 +114,8 @@ def test_the_judges_wheel_holds_no_kernel_and_nothing_that_computes(judge_alone)
 def test_whatever_the_judge_alone_imports_is_in_its_wheel(judge_alone):
     asked = {  # what commands import only where `has_solution` says so
         "cli/gen.py": {"device.float64"},
+        "cli/judge.py": {"emulator.program.attention", "emulator.program.build"},
+        "judge/racecheck.py": {"emulator.build", "emulator.program.attention", "emulator.program.build"},
         "cli/terminal/options.py": {"device.machinecode"},
         "cli/terminal/preparing.py": {"device.gpu"},
         "cli/doctor.py": {"lab.arrays.named", "doctor.measure", "doctor.prepare", "stream.nodes.model"},
@@ -152,6 +154,8 @@ def test_the_judge_alone_makes_cases_judges_programs_and_says_what_it_is(judge_a
     assert "this is the judge alone" in run("-m", "hw4cli", "doctor")
     assert "the judge alone" in run("-m", "hw4cli", "testcases/t01", "out", code=2)
     assert "the judge alone" in run("-m", "hw4cli", "doctor", "--prepare", code=2)
+    emulated = ("--device", "emulate", "--program", "./wrong")
+    assert "the judge alone" in run("-m", "hw4cli", "judge", "t01", *emulated, code=2)
     assert re.search(r"hw4 judge +\./hw4, on all thirty cases", run("-m", "hw4cli", "judge", "--help"))
     said = run("-c", "from hw4cli import exact_attention, attention", code=1).splitlines()[-1]
     assert said == "ImportError: there is no hw4cli.attention here: this is the judge alone, which computes nothing"

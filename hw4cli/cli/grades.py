@@ -40,7 +40,7 @@ def grades(
     outputs: tuple[Path, ...],
     **wanted: Any,
 ) -> int:
-    """Show the grades of everyone who was judged.
+    """Write the gradebook of everyone who was judged.
 
     \b
     hw4 grades results -o gradebook.csv        a row a student, to import

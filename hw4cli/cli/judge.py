@@ -257,6 +257,8 @@ def _check_together(ctx: click.Context, **options: Any) -> None:
     given -= {"parallel", "build_limit", "device"}  # they have defaults
     if options["device"] == "emulate":
         given.add("device")
+    if given & {"device", "race_check"} and not has_solution():
+        raise click.UsageError("--device emulate and --race-check execute kernels: this is the judge alone", ctx)
     for name in ("parallel", "build_limit"):
         if ctx.get_parameter_source(name) is click.core.ParameterSource.COMMANDLINE:
             given.add(name)

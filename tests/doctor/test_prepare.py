@@ -100,7 +100,7 @@ def test_a_workload_with_its_gradients(machine, name):
     if work.dtype != "float32":
         assert kernel_of(plan16(work, DEVICES[90])) in compiled
     else:
-        assert {"split", "exact", "flash", "float64"} <= {variant for variant, _ in compiled}
+        assert {"split_wgmma", "exact", "flash", "float64"} <= {file for file, _ in compiled}
 
 
 def test_float32_arrays_that_share_heads_are_called_with_more_rows(machine):
@@ -115,7 +115,7 @@ def test_float32_arrays_that_share_heads_are_called_with_more_rows(machine):
 def test_cases_and_workloads_together(machine):
     kept = machine(H100)
     assert run_command(["doctor", "--prepare", "t02", "lm8k"]) == 0
-    assert {"split", "half", "float64"} <= {variant for _, (variant, _) in kept}
+    assert {"split_short", "half", "float64"} <= {file for _, (file, _) in kept}
 
 
 def test_without_a_gpu_it_says_so(capsys):

@@ -16,6 +16,7 @@ import click
 
 from hw4cli.commands import DIGITS
 from hw4cli.resources import data_path, is_own_kernel, names_in
+from hw4cli.system.reading import read_regular
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
@@ -166,7 +167,7 @@ def workload_names() -> list[str]:
 def has_main(word: str) -> bool:
     """Whether a file has a function main."""
     try:
-        text = Path(word).read_text(encoding="utf-8", errors="replace")
+        text = read_regular(Path(word)).decode("utf-8", errors="replace")
     except OSError:
         return False
     return bool(_MAIN.search(_COMMENT.sub(" ", text)))
