@@ -62,7 +62,7 @@ def run_jobs(
     outcomes: list[Outcome] = []
     while len(outcomes) < len(jobs):
         left = jobs[len(outcomes) :]
-        with _told(advance) as to:
+        with _progress_pipe(advance) as to:
             done = run(
                 [*python_command("emulator.worker", "-P"), str(to)],
                 input=pickle.dumps(left),
@@ -81,7 +81,7 @@ def run_jobs(
 
 
 @contextmanager
-def _told(advance: Advance | None) -> Iterator[int]:
+def _progress_pipe(advance: Advance | None) -> Iterator[int]:
     """A file to which a process writes a byte for each job that is done: `advance` hears of it at once."""
     read, write = os.pipe()
 
@@ -125,31 +125,31 @@ def _unknown(job: Job, findings: tuple[Finding, ...]) -> Outcome:
 def main() -> None:
     """Run the jobs that come on stdin; each outcome goes to stdout when it is there, and a byte to the file that is
     named, an open one's number."""
-    answers, told = os.fdopen(os.dup(1), "wb"), int(sys.argv[1])
+    answers, progress = os.fdopen(os.dup(1), "wb"), int(sys.argv[1])
     os.dup2(2, 1)  # a kernel's own printf
     libraries: dict[Path, Library] = {}
     for job in pickle.load(sys.stdin.buffer):
         signal.setitimer(signal.ITIMER_PROF, job.seconds)  # nothing handles its signal: the process ends
         library = libraries.get(job.path) or libraries.setdefault(job.path, Library(job.path))
-        with _unless_stalled(library, job, answers, told):
+        with _unless_stalled(library, job, answers, progress):
             try:
                 outcome = library.run(job.plan, job.inputs, job.lanes, job.schedule, rows=job.rows, far=job.far)
             except MachineError:
                 if not job.far:
                     raise
                 outcome = _unknown(job, ())  # where addresses are scarce, nothing is said about far batches
-        _answer(outcome, answers, told)
+        _answer(outcome, answers, progress)
     os._exit(0)
 
 
-def _answer(outcome: Outcome, answers: BinaryIO, told: int) -> None:
+def _answer(outcome: Outcome, answers: BinaryIO, progress: int) -> None:
     pickle.dump(outcome, answers)
     answers.flush()
-    os.write(told, b".")
+    os.write(progress, b".")
 
 
 @contextmanager
-def _unless_stalled(library: Library, job: Job, answers: BinaryIO, told: int) -> Iterator[None]:
+def _unless_stalled(library: Library, job: Job, answers: BinaryIO, progress: int) -> Iterator[None]:
     """A with-block in which a kernel runs. If a thread of it neither ends nor meets others for long, that is the
     outcome, and this process ends: nothing else stops an endless loop."""
     over = threading.Event()
@@ -165,7 +165,7 @@ def _unless_stalled(library: Library, job: Job, answers: BinaryIO, told: int) ->
                     f"block {block}, thread {thread} has been in a loop for {STALL:.0f} s in which it meets no other "
                     "thread: it does not end"
                 )
-                _answer(_unknown(job, (Finding("hang", sentence),)), answers, told)
+                _answer(_unknown(job, (Finding("hang", sentence),)), answers, progress)
                 os._exit(STALLED)
 
     watcher = threading.Thread(target=watch, daemon=True)
