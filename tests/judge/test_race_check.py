@@ -104,6 +104,18 @@ def test_what_cannot_be_executed_is_said_in_a_sentence(class_of):
     assert racecheck.check(empty, results / "carl", confined=False).problem == "there is no .cu file to execute"
 
 
+def test_a_student_who_is_slow_takes_the_seconds_of_one_student_and_no_more(class_of, monkeypatch):
+    slow = RIGHT.replace("int main(", "#include <unistd.h>\nint main(").replace(
+        "file = fopen(argv[2]", "sleep(3);\n    file = fopen(argv[2]"
+    )
+    members, results = class_of(erik=slow)
+    racecheck.check(members["erik"], results / "erik", confined=False)  # what is compiled is kept
+    monkeypatch.setattr(racecheck, "SECONDS", 2.0)
+    report = racecheck.check(members["erik"], results / "erik", confined=False)
+    assert len(report.cases) == 2, report
+    assert report.cases[-1] == "no more was executed, as 2 s had passed"
+
+
 def test_a_class_learns_of_races_in_its_handouts_and_no_score_changes(workdir, folder):
     submit(workdir, "anna", hw4="#!/bin/sh\nexit 3\n", hw4_cu=RACY)
     submit(workdir, "ben", hw4=correct(folder, workdir / "runs"), hw4_cu=RACY)

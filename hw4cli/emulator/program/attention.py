@@ -1,6 +1,8 @@
 """A program that takes INPUT OUTPUT, checked as a solution of the homework: small cases, whose answers are known."""
 
+import math
 import tempfile
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -71,13 +73,15 @@ def check_attention(
     gpu_name: str = "",
     shapes: Sequence[Workload] = (*CASES, *ODD),
     seconds: float = SECONDS,
+    until: float = math.inf,
     gpus: int = GPUS,
     watched: bool = True,
     orders: Sequence[Schedule] = OTHER_ORDERS,
     sandbox: bool = True,
     progress: Callable[[int, int, int], None] | None = None,
 ) -> list[Case]:
-    """A program on cases (`orders`: the first one in these orders of threads, too); each with its verdict.
+    """A program on cases (`orders`: the first one in these orders of threads, too); each with its verdict. What would
+    begin after `until`, a time of the monotonic clock, is left out, and no run is given longer than until then.
 
     Raises InputError if it does not compile or needs what the CPU lacks, MachineError if there is no compiler.
     """
@@ -96,7 +100,7 @@ def check_attention(
                 ["case.in", "case.out"],
                 gpu=gpu,
                 gpu_name=gpu_name,
-                seconds=limit_of(shape, seconds),
+                seconds=min(limit_of(shape, seconds), max(1.0, until - time.monotonic())),
                 schedule=schedule,
                 gpus=gpus,
                 folder=folder,
@@ -111,6 +115,8 @@ def check_attention(
                 return execution, str(error).replace(f"{folder}/case.out", "its output")
 
         for shape in shapes:
+            if time.monotonic() > until:
+                break
             inputs = make_data(RANDOM_DATA, shape)
             write_input(folder / "case.in", inputs)
             answer = exact_attention(inputs)
@@ -120,6 +126,8 @@ def check_attention(
             in_lockstep = None
             if shape == shapes[0] and execution.end == ENDED:
                 for schedule in orders:
+                    if time.monotonic() > until:
+                        break
                     other, its_output = run(shape, schedule)
                     findings += other.findings
                     notes += other.notes
