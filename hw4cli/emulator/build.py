@@ -178,19 +178,26 @@ def _runtime(compiler: Compiler, build: str, headers: Path, run: Run) -> list[Pa
     """The runtime, compiled: by as many compilers as there are processors, and what all builds share but once."""
     of_build = {PLAIN: [], RACE: ["-DEMU_HOOKS"], ASAN: ["-DEMU_ASAN"]}[build]
 
-    def compile_one(source: Path) -> Path:
+    def options_of(source: Path) -> list[str]:
         own = of_build if any(word[2:] in source.read_text(encoding="utf-8") for word in of_build) else []
-        options = [*LANGUAGE, "-O2", *own]
-        target = cache_folder() / f"hw4-emulator-{source.stem}-{digest(options, compiler.version, *texts(headers))}.o"
-        if not target.exists():
-            with tempfile.TemporaryDirectory(prefix="hw4-") as folder:
-                made = Path(folder, "made.o")
-                _run([compiler.path, *options, "-c", str(source), "-o", str(made)], source.name, folder, run)
-                keep(made, target)
-        return target
+        return [*LANGUAGE, "-O2", *own]
 
-    with ONE_AT_A_TIME, ThreadPoolExecutor(workers()) as pool:
-        return list(pool.map(compile_one, sorted(headers.glob("*.cpp"))))
+    def target_of(source: Path) -> Path:
+        known = digest(options_of(source), compiler.version, *texts(headers))
+        return cache_folder() / f"hw4-emulator-{source.stem}-{known}.o"
+
+    def compile_one(source: Path) -> None:
+        with tempfile.TemporaryDirectory(prefix="hw4-") as folder:
+            made = Path(folder, "made.o")
+            _run([compiler.path, *options_of(source), "-c", str(source), "-o", str(made)], source.name, folder, run)
+            keep(made, target_of(source))
+
+    sources = sorted(headers.glob("*.cpp"))
+    with ONE_AT_A_TIME:
+        if missing := [source for source in sources if not target_of(source).exists()]:  # else no thread is begun
+            with ThreadPoolExecutor(workers()) as pool:
+                list(pool.map(compile_one, missing))
+    return [target_of(source) for source in sources]
 
 
 def _run(command: list[str], name: str, temporary: str, run: Run) -> None:

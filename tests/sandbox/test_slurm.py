@@ -134,7 +134,8 @@ def test_behind_a_launcher_the_clock_starts_in_the_step(cluster, folder, held, t
     [one] = results(tmp_path / "out")["results"]
     assert one["wall"] < took / 2
     assert results(tmp_path / "out")["session"]["settings"]["input_cached"] is False
-    folder_is_clean(tmp_path / "out", "journal.jsonl", *(f"results.{end}" for end in ("csv", "json", "md", "xml")))
+    documents = (f"results.{end}" for end in ("csv", "json", "md", "xml"))
+    folder_is_clean(tmp_path / "out", "journal.jsonl", "rules.json", *documents)
 
 
 @pytest.mark.parametrize(
