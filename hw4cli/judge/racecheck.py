@@ -1,4 +1,4 @@
-"""A student's CUDA program executed on the CPU, watched: what is found is told to its author, and decides nothing.
+"""A student's CUDA program executed on the CPU, watched: its author gets what is found, which decides nothing.
 
 Who passes by luck, since a race went well on the judge's GPU, learns of it, and who fails learns why. What was found
 lies in the student's folder of results, and in the handout.

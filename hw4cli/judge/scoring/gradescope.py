@@ -56,8 +56,8 @@ def with_metadata(standing: Standing, rules: Rules, metadata: Metadata) -> tuple
 
 def results_text(grade: Grade, hidden: bool = False) -> str:
     """Gradescope's results.json of one student: the score after what lateness costs, a test a case, the leaderboard.
-    With `hidden`, the tests are shown after the grades are published. Without a score, the failure is the judge's, and
-    Gradescope is told none, so that it asks for another run."""
+    With `hidden`, the tests are shown after the grades are published. Without a score, the failure is the judge's: the
+    document has none, and Gradescope asks for another run."""
     standing = grade.standing
     visibility = "after_published" if hidden else "visible"
     lines = [standing.note.strip()] if standing.note else []
