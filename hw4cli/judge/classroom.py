@@ -190,8 +190,8 @@ class Classroom:
         return self._report(member, skipped)
 
     def _check_races(self, member: Submission) -> None:
-        """Execute a member's program on the CPU, if that is wanted and was not done before. What is found is reported, and
-        changes no verdict; where it cannot be done, that is said."""
+        """Execute a member's program on the CPU, if that is wanted and was not done before. What is found is reported,
+        and changes no verdict; where it cannot be done, that is said."""
         folder, standing = self._folder(member), self._standing(member)
         right = not standing.note and standing.passed == len(standing.cases)
         if (self.plan.race_check == racecheck.FAILING and right) or standing.note:
