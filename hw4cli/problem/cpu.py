@@ -5,6 +5,8 @@ import threading
 from collections.abc import Callable, Iterable
 from typing import Any
 
+LONGEST_WAIT = 0.5  # seconds, in which a Ctrl-C may go unseen
+
 
 def workers() -> int:
     """The number of cores that this process may use (a Slurm job sees its own)."""
@@ -21,11 +23,13 @@ def on_all_cores(
 
     On Ctrl-C, or if a task fails, `stop` is set for those that run, and the others never begin.
     """
-    from concurrent.futures import ThreadPoolExecutor  # here, as it imports logging
+    from concurrent.futures import ThreadPoolExecutor, wait  # here, as it imports logging
 
     with ThreadPoolExecutor(workers()) as pool:
         try:
             for each, future in [(each, pool.submit(task, *each)) for each in arguments]:
+                while not future.done():  # a Ctrl-C between two instructions, just before a wait, is seen after it
+                    wait([future], LONGEST_WAIT)
                 future.result()
                 done(*each)
         except BaseException:

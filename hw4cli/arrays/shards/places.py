@@ -8,6 +8,7 @@ from typing import Any
 from hw4cli.arrays.operand import NUMPY, TORCH, operand
 from hw4cli.arrays.shards.ring import NcclRing, Ring, ThreadRing
 from hw4cli.device.gpu import import_cupy
+from hw4cli.problem.cpu import LONGEST_WAIT
 
 _ONE_AT_A_TIME = threading.Lock()
 
@@ -88,7 +89,8 @@ def in_threads(work: Callable[[Any], Any], rings: Sequence[Ring]) -> list[Any]:
         for thread in threads:
             thread.start()
         for thread in threads:
-            thread.join()
+            while thread.is_alive():
+                thread.join(LONGEST_WAIT)
     except BaseException as error:  # Ctrl-C
         fail(error)
         raise

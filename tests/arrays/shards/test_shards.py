@@ -144,7 +144,7 @@ def test_ctrl_c_ends_the_workers_too(monkeypatch):
         arrive = ring.pass_on(("once",))
         return arrive(), arrive()  # the second time, for nothing
 
-    def interrupted(self):
+    def interrupted(self, timeout):
         raise KeyboardInterrupt
 
     before = set(threading.enumerate())

@@ -1,0 +1,59 @@
+"""Tasks on all cores, and how they end."""
+
+import _thread
+import sys
+import threading
+import time
+
+import pytest
+
+from hw4cli.arrays.shards.places import in_threads
+from hw4cli.problem import cpu
+
+
+def functions_of(thread):
+    """The names of the functions that a thread is in."""
+    frame, names = sys._current_frames()[thread.ident], set()
+    while frame:
+        names.add(frame.f_code.co_name)
+        frame = frame.f_back
+    return names
+
+
+def interrupt_and_wait_for(stop):
+    """Ctrl-C as it comes between two instructions, just before a wait: no system call ends by it. Whether it was seen."""
+    deadline = time.monotonic() + 20
+    while "start" in (names := functions_of(threading.main_thread())) or not names & {"wait", "join", "result"}:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    _thread.interrupt_main()
+    return stop.wait(20)
+
+
+def test_ctrl_c_just_before_the_wait_for_a_task_ends_it():
+    stop, seen = threading.Event(), []
+    with pytest.raises(KeyboardInterrupt):
+        cpu.on_all_cores(lambda: seen.append(interrupt_and_wait_for(stop)), [()], stop)
+    assert seen == [True]
+
+
+class Ring:
+    """One whose work ends when it is aborted."""
+
+    def __init__(self):
+        self.aborted = threading.Event()
+
+    def abort(self):
+        self.aborted.set()
+
+
+def test_ctrl_c_just_before_the_wait_for_shards_ends_them():
+    ring, seen, ended = Ring(), [], threading.Event()
+
+    def work(ring):
+        seen.append(interrupt_and_wait_for(ring.aborted))
+        ended.set()
+
+    with pytest.raises(KeyboardInterrupt):
+        in_threads(work, [ring])
+    assert ended.wait(30) and seen == [True]
