@@ -21,7 +21,7 @@ def functions_of(thread):
 
 
 def interrupt_and_wait_for(stop):
-    """Ctrl-C as it comes between two instructions, just before a wait: no system call ends by it. Whether it was seen."""
+    """Ctrl-C as it comes between two instructions, before a wait: no system call ends by it. Whether it was seen."""
     deadline = time.monotonic() + 20
     while "start" in (names := functions_of(threading.main_thread())) or not names & {"wait", "join", "result"}:
         assert time.monotonic() < deadline
