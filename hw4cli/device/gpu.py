@@ -1,6 +1,7 @@
 """The GPU, through cupy. The only module that imports cupy, and only when a GPU is opened."""
 
 import os
+import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
@@ -281,7 +282,19 @@ def _variant(name: str) -> Variant:
 
 
 def import_cupy() -> Any:
-    """The module cupy. Raises MachineError, saying what to install, if it is missing or does not load."""
+    """The module cupy. Raises MachineError, saying what to install, if it is missing or does not load.
+
+    Each call of `attention` asks for it: once it is there, no file is looked at."""
+    global _cupy
+    if _cupy is None or _cupy is not sys.modules.get("cupy"):
+        _cupy = _imported_cupy()
+    return _cupy
+
+
+_cupy: Any = None  # whole, or with all parts that a run needs
+
+
+def _imported_cupy() -> Any:
     folder = kernel_cache()
     if folder:
         os.environ["CUPY_CACHE_DIR"] = str(folder)

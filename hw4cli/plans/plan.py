@@ -3,6 +3,7 @@
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import KW_ONLY, dataclass, fields, replace
+from functools import cached_property
 from typing import Any, NamedTuple
 
 from hw4cli.errors import MachineError
@@ -130,7 +131,7 @@ class Plan:
         """The columns of the rows that the kernels load and store."""
         return self.macros["D"]
 
-    @property
+    @cached_property
     def options(self) -> tuple[str, ...]:
         """The compiler's options for the macros."""
         own = ("-arch=sm_90a",) if self.macros.get("WARPGROUPS") else ()  # wgmma is of this one architecture alone

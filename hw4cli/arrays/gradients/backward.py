@@ -133,7 +133,7 @@ def backward_on_gpu(
             planned = backward.planned(work, kernel)
             scratch = empty_like(lse, (planned.scratch // FLOAT,))  # of the arrays' library: a graph may capture it
             matrices = tuple(x.matrix for x in (*staged.given, *staged.made))
-            backward.launch(work, Arrays(matrices, lse.address, address_of(scratch), whole), scale, stream, planned)
+            backward.launch(work, Arrays(matrices, lse.address, address_of(scratch), whole), scale, stream, kernel)
 
 
 _OPENING = threading.Lock()
