@@ -34,9 +34,10 @@ class Gpu:
 
 def arrays(first):
     """Of q, k, v, o, do, dq, dk and dv, from an address on."""
-    sizes = [WORK.heads if name in ("q", "o", "do", "dq") else WORK.kv_heads for name in "q k v o do dq dk dv".split()]
+    q, k = WORK.heads, WORK.kv_heads
     at = [first + (n << 24) for n in range(10)]
-    matrices = [Matrix(there, heads * 256 * 64, 256 * 64, 64) for there, heads in zip(at, sizes, strict=False)]
+    heads = zip(at[:8], (q, k, k, q, q, q, k, k), strict=True)
+    matrices = [Matrix(there, count * 256 * 64, 256 * 64, 64) for there, count in heads]
     return Arrays(tuple(matrices), at[8], at[9])
 
 
