@@ -249,7 +249,6 @@ void store_wait(unsigned left, bool read) {
 
 // ---- Counts, by which blocks go one after the other
 
-void atomic_touch(const void* p, unsigned bytes);  // of language.h
 void volatile_read(const void* p, unsigned bytes);  // notes it for the race check
 
 // Blocks run one after the other here: a count that only a later block would raise is reported as a wait without end.
@@ -260,7 +259,7 @@ static std::map<const int*, Clock> counted;  // what this block's threads had do
 static void raise(const int* count) {
     fence();
     release(counted[count]);
-    atomic_touch(count, sizeof *count);
+    atomic_begins(count, sizeof *count, ANY_ATOMIC);
 }
 static bool has_come(void* context) { return *((Turn*)context)->count == ((Turn*)context)->turn; }
 static std::string whose_turn(void*) { return "for a count that no thread of this block or of one before raises"; }
@@ -274,10 +273,12 @@ void wait_for_count(Site site, const int* count, int turn) {
 void set_count(int* count, int turn) {
     raise(count);
     *count = turn;
+    atomic_ends(count, sizeof *count, ANY_ATOMIC, true);
 }
 void add_count(int* count, int more) {
     raise(count);
     *count += more;
+    atomic_ends(count, sizeof *count, ANY_ATOMIC, true);
 }
 
 // ---- A block

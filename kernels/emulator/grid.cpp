@@ -122,6 +122,7 @@ Ended run_grid(const Grid& grid) {
         run_block(turns);
         *block_count = i + 1;
     }
+    launch_ends();
 #if defined(__x86_64__)
     _mm_setcsr(modes);
 #endif

@@ -66,10 +66,12 @@ const bool emu::hooked = false;
 
 namespace emu {
 uintptr_t here() { return CALLER; }
-void atomic_touch(const void* p, unsigned bytes) {
-    const uintptr_t pc = CALLER;
-    access(p, bytes, false, ATOMIC, pc);
-    access(p, bytes, true, ATOMIC, pc);
+static Strength strength_of(unsigned how) { return how & BLOCK_SCOPE ? BLOCK_ATOMIC : ATOMIC; }
+void atomic_begins(const void* p, unsigned bytes, unsigned how) {
+    access(p, bytes, false, strength_of(how), CALLER, FIRST_HALF, (uint8_t)how);
+}
+void atomic_ends(const void* p, unsigned bytes, unsigned how, bool changed) {
+    access(p, bytes, changed || how & EXCHANGES, strength_of(how), CALLER, SECOND_HALF, (uint8_t)how);
 }
 void volatile_read(const void* p, unsigned bytes) { access(p, bytes, false, VOLATILE, CALLER); }
 }  // namespace emu

@@ -79,6 +79,7 @@ void take_turns();
 
 void launch_begins();
 void block_begins();
+void launch_ends();
 void order_block();                                         // all threads have met
 void order_warp(unsigned first, uint64_t lanes, bool all);  // these lanes have; all: all that live
 void order_threads(const int* threads, unsigned n, Clock& arrived);  // these have, and those whose work is in the clock

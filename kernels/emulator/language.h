@@ -96,36 +96,46 @@ template <class T> inline T __ldg(const T* p) { return *p; }
 // ---- Atomics
 
 namespace emu {
-void atomic_touch(const void* p, unsigned bytes);  // notes the load and the store for the race check
-template <class T, class F> EMU_UNWATCHED T change(T* p, F next) {
+template <class T, class F> EMU_UNWATCHED T change(T* p, F next, bool& changed) {
     const T old = *p;
     *p = next(old);
-    memory_changes += memcmp(p, &old, sizeof old) != 0;
+    changed = memcmp(p, &old, sizeof old) != 0;
+    memory_changes += changed;
     return old;
 }
-template <class T, class F> inline T atomic(T* p, F next) {
-    atomic_touch(p, sizeof(T));
-    return change(p, next);
+template <class T, class F> inline T atomic(T* p, F next, unsigned how = ANY_ATOMIC) {
+    atomic_begins(p, sizeof(T), how);
+    bool changed;
+    const T old = change(p, next, changed);
+    atomic_ends(p, sizeof(T), how, changed);
+    return old;
 }
 template <class T> struct Identity { using type = T; };
 template <class T> using Same = typename Identity<T>::type;  // of an argument whose type the pointer before it tells
 }  // namespace emu
-#define EMU_ATOMIC(name, next)                                                                \
+#define EMU_ATOMIC_AS(name, how, next)                                                        \
     template <class T> inline T name(T* p, emu::Same<T> x) {                                  \
-        return emu::atomic(p, [x](T old) -> T { (void)old; return next; });                   \
+        return emu::atomic(p, [x](T old) -> T { (void)old; return next; }, how);              \
     }
+#define EMU_ATOMIC_OF(name, how, next)                                                        \
+    EMU_ATOMIC_AS(name, how, next) EMU_ATOMIC_AS(name##_system, how, next)                    \
+    EMU_ATOMIC_AS(name##_block, (how) | emu::BLOCK_SCOPE, next)
+#define EMU_ATOMIC(name, next) EMU_ATOMIC_OF(name, emu::ANY_ATOMIC, next)
 EMU_ATOMIC(atomicAdd, old + x)
 EMU_ATOMIC(atomicSub, old - x)
 EMU_ATOMIC(atomicMax, old < x ? x : old)
 EMU_ATOMIC(atomicMin, x < old ? x : old)
-EMU_ATOMIC(atomicExch, x)
+EMU_ATOMIC_OF(atomicExch, emu::EXCHANGES, x)
 EMU_ATOMIC(atomicOr, old | x)
 EMU_ATOMIC(atomicAnd, old & x)
-template <class T> inline T atomicCAS(T* p, emu::Same<T> expected, emu::Same<T> x) {
-    return emu::atomic(p, [=](T old) { return old == expected ? x : old; });
-}
+#define EMU_CAS(name, how)                                                                    \
+    template <class T> inline T name(T* p, emu::Same<T> expected, emu::Same<T> x) {           \
+        return emu::atomic(p, [=](T old) { return old == expected ? x : old; }, how);         \
+    }
+EMU_CAS(atomicCAS, emu::COMPARES) EMU_CAS(atomicCAS_system, emu::COMPARES)
+EMU_CAS(atomicCAS_block, emu::COMPARES | emu::BLOCK_SCOPE)
 inline void __threadfence() { emu::fence(); }
-inline void __threadfence_block() {}
+inline void __threadfence_block() { emu::fence(emu::OF_BLOCK); }
 
 // ---- Barriers
 

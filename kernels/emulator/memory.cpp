@@ -1,5 +1,6 @@
 #include "fibers.h"
 #include "memory.h"
+#include "polling.h"
 
 #include <algorithm>
 #include <link.h>
@@ -92,16 +93,20 @@ static void unwritten(const char* at, uintptr_t pc) {
          current, (long)(at - begin), in_window(at) ? dynamic_bytes : (unsigned)(tls_bytes - WINDOW),
          in_window(at) ? "" : " of its static part");
 }
+// What an atomicExch has read is seldom used: most are stores.
+static bool reads_value(const Access& access) {
+    return !access.write && !(access.how & EXCHANGES) && access.part != SECOND_HALF;
+}
 void touch_shared(const char* at, const Access& access, unsigned who) {
     if (shared_area.empty()) return;
     each_word(shared_area, at, access.bytes, [&](Word& word, uint8_t bytes) {
-        if (!access.write && who < MAX_THREADS && seen(word, bytes, (int)who)) return;
+        if (!access.write && !access.strength && who < MAX_THREADS && seen(word, bytes, (int)who)) return;
         if (word.copy)
             find("race", access.pc, place_of_copy(word.copy),
                  "thread %d %s shared memory at {0} that the asynchronous copy at {1} still writes: wait for the copy, "
                  "then __syncthreads(), first", current, access.write ? "writes" : "reads");
         const uint8_t written = word.write.epoch < block_epoch ? 0 : word.written;
-        if (!access.write && (written & bytes) != bytes) unwritten(at, access.pc);
+        if (reads_value(access) && (written & bytes) != bytes) unwritten(at, access.pc);
         touch(word, bytes, access, false, "shared memory", who);
     });
 }
@@ -160,11 +165,11 @@ void touch_array(Array& array, const char* at, const Access& access, unsigned wh
     }
     if (array.area.empty()) return;
     each_word(array.area, at, access.bytes, [&](Word& word, uint8_t bytes) {
-        if (!access.write && !array.of.written && (word.written & bytes) != bytes)
+        if (reads_value(access) && !array.of.written && (word.written & bytes) != bytes)
             find("uninitialised", access.pc, 0, "thread %d reads %s at {0} where nobody has written: byte %ld of %lu",
                  current, array.of.name, (long)(at - array.of.begin), (unsigned long)array.of.bytes);
         const bool fresh = !array.of.written && (word.written & bytes) != bytes;
-        if (touch(word, bytes, access, true, array.of.name, who, fresh))
+        if (touch(word, bytes, access, true, array.of.name, who, fresh) && reads_value(access))
             find("uninitialised", access.pc, 0,
                  "thread %d reads %s at {0} where another block of this launch writes, and what it reads if it comes "
                  "first nobody has written: byte %ld of %lu",
@@ -234,7 +239,7 @@ static void touch_elsewhere(const char* at, const Access& access) {
 }
 #endif
 // A thread may touch, besides arrays and shared memory, its own stack, and constants.
-void access(const void* p, uint32_t bytes, bool write, Strength strength, uintptr_t pc) {
+void access(const void* p, uint32_t bytes, bool write, Strength strength, uintptr_t pc, Part part, uint8_t how) {
     const char* at = (const char*)p;
     if (current == NOBODY) {
         if (watching && at >= arrays_begin && at < arrays_end) host_touches(at, bytes, write, pc);
@@ -242,13 +247,14 @@ void access(const void* p, uint32_t bytes, bool write, Strength strength, uintpt
     }
     last_access = pc;
     if (unsettled) settle_stores();
-    if (strength != PLAIN) spin(pc);
-    if (write && strength != ATOMIC) memory_changes++;
+    if (strength != PLAIN && part != SECOND_HALF) spin(pc);  // an atomic is one piece, and counts its changes itself
+    if (write && strength < ATOMIC) memory_changes++;
     if (!watching) return;
+    if (strength == VOLATILE) note_volatile(at, bytes, write, pc);
 #if defined(EMU_PROGRAM)
-    const Access access{bytes, write, strength, pc, strength == PLAIN ? at : nullptr};
+    const Access access{bytes, write, strength, pc, strength < ATOMIC ? at : nullptr, part, how};
 #else
-    const Access access{bytes, write, strength, pc};
+    const Access access{bytes, write, strength, pc, nullptr, part, how};
 #endif
     if ((size_t)(at - tls) < tls_bytes) {
         take_turns();

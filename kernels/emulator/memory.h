@@ -40,5 +40,5 @@ void touch_shared(const char* at, const Access&, unsigned who);
 
 // A load or store that the compiler's hooks see; and where a kernel's last one was.
 extern uintptr_t last_access;
-void access(const void* p, uint32_t bytes, bool write, Strength, uintptr_t pc);
+void access(const void* p, uint32_t bytes, bool write, Strength, uintptr_t pc, Part = WHOLE, uint8_t how = 0);
 }  // namespace emu

@@ -1,3 +1,4 @@
+#include "polling.h"
 #include "publication.h"
 
 #include <algorithm>
@@ -100,12 +101,13 @@ void launch_begins() {
     next_epoch();
     launch_epoch = epoch;
     blocks.clear();
-    forget_publications(true);
+    forget_publications(true), forget_polling(true);
 }
+void launch_ends() { end_of_touches(); }
 void block_begins() {
     next_epoch();
     block_epoch = epoch;
-    forget_publications(false);
+    forget_publications(false), forget_polling(false), forget_flags();
     blocks.emplace_back(epoch, block_of_grid);
     clocks = false;
     for (uint32_t* clock : made) free(clock);

@@ -87,9 +87,18 @@ uintptr_t here();  // where it is called, which a report turns into a file and a
 void report(const char* kind, const char* text, uintptr_t pc = 0);
 void report_absent(const Site& site, int lane);  // a shuffle asks a lane that takes no part
 
-// __threadfence(): what this thread knows to be done comes before what it writes for other blocks, and what it has seen
-// of them before what it does (publication.h).
-void fence();
+// How far a fence or an atomic orders: for the threads of its block, or of the whole GPU.
+enum Reach : uint8_t { OF_BLOCK, OF_DEVICE };
+// __threadfence(): what this thread knows to be done comes before what it writes for others, and what it has seen of them
+// before what it does (publication.h).
+void fence(Reach = OF_DEVICE);
+void acquire_now(Reach = OF_DEVICE);  // the second half of it alone: a load with acquire order
+// What an atomic is besides: of block scope; one that looks for a value, as who takes a lock does; one whose old value is
+// seldom used.
+enum How : uint8_t { ANY_ATOMIC = 0, BLOCK_SCOPE = 1, COMPARES = 2, EXCHANGES = 4 };
+// For the checks, before an atomic and behind it: it reads; it has written, if it has changed the word.
+void atomic_begins(const void* p, unsigned bytes, unsigned how);
+void atomic_ends(const void* p, unsigned bytes, unsigned how, bool changed);
 
 // ---- Copies of a thread's own (cp.async): 16, 8 or 4 bytes, `given` of them read and the rest zeros
 

@@ -1,3 +1,4 @@
+#include "polling.h"
 #include "publication.h"
 
 #include <algorithm>
@@ -63,7 +64,7 @@ static Places& copies() {
     static Places places(1 << 12);
     return places;
 }
-static uint16_t site_of(uintptr_t pc) {
+uint16_t site_of(uintptr_t pc) {
     static struct { uint32_t place; uint16_t site; } known[1024];
     const uint32_t place = (uint32_t)(pc - image);
     auto& entry = known[place >> 1 & 1023];
@@ -145,6 +146,54 @@ static std::string party(unsigned who, bool several = false) {
     if (who >= MAX_THREADS) return "an asynchronous copy or product";
     return several ? "threads of warp " + std::to_string(who >> log2_lanes) : "thread " + std::to_string(who);
 }
+static const char SYNCWARP[] = "__syncwarp() is missing between them";
+
+// Words by which others have handed something to a thread, or to its block: for what is said of a race.
+namespace {
+struct Flag {
+    Touch write;
+    unsigned block;
+    uintptr_t pc;  // where it was read
+};
+}
+constexpr size_t MOST_FLAGS = 8;
+static std::vector<Flag> flags[MAX_THREADS], flags_of_block;
+static void note_flag(const Touch& write, int t, uintptr_t pc) {
+    if (!write.strength || write.epoch < launch_epoch || write.who >= MAX_THREADS) return;
+    const Flag flag{write, write.epoch < block_epoch ? block_at(write.epoch) : block_of_grid, pc};
+    if (flag.block == block_of_grid && (int)write.who == t) return;
+    for (auto* to : {&flags[t], &flags_of_block}) {
+        if (!to->empty() && to->back().pc == pc && !memcmp(&to->back().write, &write, sizeof write)) continue;
+        if (to->size() == MOST_FLAGS) to->erase(to->begin());
+        to->push_back(flag);
+    }
+}
+void forget_flags() {
+    for (auto& each : flags) each.clear();
+    flags_of_block.clear();
+}
+static std::string place(uintptr_t pc) {
+    char text[40];
+    snprintf(text, sizeof text, "{%#lx}", (unsigned long)(pc - image));
+    return text;
+}
+// Which fence is missing, if a word has handed over what thread `who` touches now; else nothing.
+static std::string missing_fence(const Touch& old, unsigned who, uintptr_t pc, bool other_block) {
+    const char* fence = other_block ? "a __threadfence()" : "a __threadfence_block()";
+    const unsigned block = other_block ? block_at(old.epoch) : block_of_grid;
+    for (const auto* from : {&flags[who], &flags_of_block})
+        for (auto flag = from->rbegin(); flag != from->rend(); ++flag) {
+            if (flag->block != block || flag->write.epoch < old.epoch) continue;
+            if (flag->write.epoch == old.epoch && (flag->write.who != old.who || flag->write.time < old.time)) continue;
+            const std::string written = place(place_of(flag->write.site)), read = place(flag->pc);
+            if (flag->pc == pc || flag->write.site == old.site) continue;
+            if (seen_of(old, (int)who))
+                return std::string(fence) + " is missing behind " + read + ", which reads that it is done";
+            return std::string(fence) + " is missing before " + written + ", which says that it is done, as " + read +
+                   " reads";
+        }
+    return "";
+}
 // The store that is under way: what it overwrites, and what it comes after without an order.
 namespace {
 struct Before {
@@ -153,6 +202,7 @@ struct Before {
     unsigned who;
     uintptr_t pc;
     const char* where;
+    std::string handed;
 };
 struct Overwritten {
     Word* word;
@@ -174,12 +224,17 @@ static void begin_store(const Access& access) {
 static bool is_settled_later(const Access& access) {
     return access.write && access.at && access.bytes <= sizeof stored_before;
 }
-static void race(const Touch& old, bool old_writes, unsigned who, bool writes, uintptr_t pc, const char* where) {
-    static const char SYNCWARP[] = "__syncwarp() is missing between them";
-    const bool agent = old.who >= MAX_THREADS || who >= MAX_THREADS, within_warp = same_warp(old.who, who);
-    const char* missing = agent         ? "nobody waits for it"
-                          : within_warp ? SYNCWARP
-                                        : "__syncthreads() is missing between them";
+// What is said of two touches beside where they are.
+static std::string missing_between(const Touch& old, unsigned who) {
+    if (old.who >= MAX_THREADS || who >= MAX_THREADS) return "nobody waits for it";
+    return same_warp(old.who, who) ? SYNCWARP : "__syncthreads() is missing between them";
+}
+static std::string handed_over(const Touch& old, unsigned who, uintptr_t pc, bool other_block) {
+    return old.who < MAX_THREADS && who < MAX_THREADS ? missing_fence(old, who, pc, other_block) : "";
+}
+static void race(const Touch& old, bool old_writes, unsigned who, bool writes, uintptr_t pc, const char* where,
+                 const std::string& handed) {
+    const bool agent = old.who >= MAX_THREADS || who >= MAX_THREADS, within_warp = !agent && same_warp(old.who, who);
     const uintptr_t old_pc = place_of(old.site);
     EmuFinding* known = known_finding("race", pc, old_pc);
     if (known && (agent || within_warp || !strstr(known->text, SYNCWARP))) {
@@ -190,14 +245,16 @@ static void race(const Touch& old, bool old_writes, unsigned who, bool writes, u
     if (known) forget_finding(known);  // __syncthreads() helps where __syncwarp() would
     find("race", pc, old_pc, "%s %s in %s at {0} what %s %s at {1}, and no barrier orders the two: %s",
          party(who).c_str(), writes ? "writes" : "reads", where, party(old.who, old.several).c_str(),
-         old_writes ? "wrote" : "read", missing);
+         old_writes ? "wrote" : "read", handed.empty() ? missing_between(old, who).c_str() : handed.c_str());
     if (EmuFinding* made = known_finding("race", pc, old_pc)) made->times = times;
 }
-static void block_race(const Touch& old, bool old_writes, bool writes, uintptr_t pc, const char* where) {
-    find("race", pc, place_of(old.site),
-         "block %u %s in %s at {0} what block %u %s at {1}: nothing orders blocks of one launch (an atomic behind a "
-         "__threadfence() and another fence behind who reads it, or a launch of its own, is needed)",
-         block_of_grid, writes ? "writes" : "reads", where, block_at(old.epoch), old_writes ? "wrote" : "read");
+static void block_race(const Touch& old, bool old_writes, bool writes, uintptr_t pc, const char* where,
+                       const std::string& handed) {
+    find("race", pc, place_of(old.site), "block %u %s in %s at {0} what block %u %s at {1}: nothing orders blocks of one launch%s",
+         block_of_grid, writes ? "writes" : "reads", where, block_at(old.epoch), old_writes ? "wrote" : "read",
+         handed.empty() ? " (an atomic behind a __threadfence() and another fence behind who reads it, or a launch of its own, "
+                          "is needed)"
+                        : (", " + handed).c_str());
 }
 bool until_covers(const Touch& touch, const uint32_t* until) {
     if (!touch.several) return touch.who < threads_of_block && until[touch.who] >= touch.time;
@@ -219,11 +276,13 @@ static void same_value(const Touch& old, bool old_writes, bool writes, unsigned 
 }
 void settle_stores() {
     unsettled = false;
+    restore_former();
+    if (overwritten.empty()) return;
     const bool silent = !memcmp(stored_at, stored_before, stored_bytes);
     for (const Before& one : befores) {
         if (silent) same_value(one.old, one.old_writes, true, one.who, one.pc, one.where, one.other_block);
-        else if (one.other_block) block_race(one.old, one.old_writes, true, one.pc, one.where);
-        else race(one.old, one.old_writes, one.who, true, one.pc, one.where);
+        else if (one.other_block) block_race(one.old, one.old_writes, true, one.pc, one.where, one.handed);
+        else race(one.old, one.old_writes, one.who, true, one.pc, one.where, one.handed);
     }
     // A change that is not past stays the word's last write.
     for (Overwritten& one : overwritten) {
@@ -244,37 +303,107 @@ static bool in_lockstep_only(const Touch& old, bool old_writes, const Access& ac
     return false;
 #endif
 }
+// Strong accesses that need no order.
+static bool may_overlap(const Touch& old, bool old_writes, const Access& access, bool global, bool other_block) {
+    if (other_block && (old.strength == BLOCK_ATOMIC || access.strength == BLOCK_ATOMIC)) return false;
+    if (!global) return true;  // so warps wait for each other
+    if (old.strength == VOLATILE && access.strength == VOLATILE) return false;
+    return !(old_writes && access.write && access.strength == VOLATILE);  // which has not seen the atomic that it overwrites
+}
+// Volatile accesses of which one reads, to be judged at the end of the launch.
+namespace {
+struct Undecided {
+    Touch old;
+    bool old_writes, other_block;
+    unsigned who, block;
+    uintptr_t pc;
+    std::string where, handed;
+};
+}
+static std::vector<Undecided> undecided;
+static bool is_known(const Undecided& one) {
+    for (const Undecided& old : undecided)
+        if (old.pc == one.pc && old.old.site == one.old.site && old.old_writes == one.old_writes) return true;
+    return false;
+}
+void end_of_touches() {
+    if (unsettled) settle_stores();
+    for (const Undecided& one : undecided) {
+        if (polls(one.old_writes ? one.pc : place_of(one.old.site))) continue;
+        const unsigned block = block_of_grid;
+        block_of_grid = one.block;
+        const std::string handed = one.handed.empty() ? "volatile accesses have no order" : one.handed;
+        if (one.other_block) block_race(one.old, one.old_writes, !one.old_writes, one.pc, one.where.c_str(), handed);
+        else race(one.old, one.old_writes, one.who, !one.old_writes, one.pc, one.where.c_str(), handed);
+        block_of_grid = block;
+    }
+    undecided.clear();
+}
+static void scope_race(const Touch& old, bool writes, uintptr_t pc, const char* where) {
+    find("race", pc, place_of(old.site),
+         "block %u %s in %s at {0} what block %u touches at {1}, and an atomic of block scope is none for other blocks: "
+         "atomics of device scope are needed (atomicAdd, not atomicAdd_block)",
+         block_of_grid, writes ? "writes" : "reads", where, block_at(old.epoch));
+}
+static void lock_race(const Touch& old, bool old_writes, unsigned who, const Access& access, const char* where, bool other_block,
+                      uintptr_t lock) {
+    find("race", access.pc, place_of(old.site),
+         "%s %s in %s at {0} what %s %s at {1}, each behind the same lock, but the other way round nothing orders the two: "
+         "%s is missing between %s, which takes the lock, and {1}",
+         party(who).c_str(), access.write ? "writes" : "reads", where,
+         other_block ? ("block " + std::to_string(block_at(old.epoch))).c_str() : party(old.who).c_str(),
+         old_writes ? "wrote" : "read", other_block ? "a __threadfence()" : "a __threadfence_block()", place(lock).c_str());
+}
 bool touch(Word& word, uint8_t bytes, const Access& access, bool global, const char* where, unsigned who, bool fresh) {
     const int t = current;
     const bool agent = who >= MAX_THREADS;
     auto conflict = [&](const Touch& old, bool old_writes) {
         if (!old.epoch || !(old.bytes & bytes)) return;
         const bool other_block = old.epoch < block_epoch;
-        if (old.strength && access.strength && !in_lockstep_only(old, old_writes, access, global, who)) return;
-        if (other_block) {
-            if (!global || old.epoch < launch_epoch || heard_of(old, t)) return;
-        } else if (before(old, t)) {
+        if (other_block && (!global || old.epoch < launch_epoch)) return;
+        const bool strong = old.strength && access.strength;
+        const bool lockstep = strong && in_lockstep_only(old, old_writes, access, global, who);
+        if (strong && !lockstep && may_overlap(old, old_writes, access, global, other_block)) return;
+        if (other_block ? heard_of(old, t, access.strength) : before(old, t) || heard_in_block(old, t, access.strength)) {
+            const uintptr_t lock = any_lock && !agent ? unfenced_lock(old, t, other_block) : 0;
+            if (lock && (other_block || old.who != who)) lock_race(old, old_writes, who, access, where, other_block, lock);
             return;
         }
-        if (is_settled_later(access)) begin_store(access), befores.push_back({old, old_writes, other_block, who, access.pc, where});
-        else if (old_writes && old.silent) same_value(old, true, access.write, who, access.pc, where, other_block);
-        else if (other_block) block_race(old, old_writes, access.write, access.pc, where);
-        else race(old, old_writes, who, access.write, access.pc, where);
+        if (strong && old.strength >= ATOMIC && access.strength >= ATOMIC) return scope_race(old, access.write, access.pc, where);
+        if (strong && !lockstep && old.strength == VOLATILE && access.strength == VOLATILE && old_writes != access.write) {
+            if (access.write || reads_too_early()) {
+                Undecided one{old, old_writes, other_block, who, block_of_grid, access.pc, where, ""};
+                if (is_known(one)) return;
+                one.handed = handed_over(old, who, access.pc, other_block);
+                undecided.push_back(std::move(one));
+            }
+            return;
+        }
+        if (!is_settled_later(access) && old_writes && old.silent)
+            return same_value(old, true, access.write, who, access.pc, where, other_block);
+        const bool known = known_finding("race", access.pc, place_of(old.site));
+        const std::string handed = known ? "" : handed_over(old, who, access.pc, other_block);
+        if (is_settled_later(access)) begin_store(access), befores.push_back({old, old_writes, other_block, who, access.pc, where, handed});
+        else if (other_block) block_race(old, old_writes, access.write, access.pc, where, handed);
+        else race(old, old_writes, who, access.write, access.pc, where, handed);
     };
-    conflict(word.write, true);
+    if (access.part != SECOND_HALF || access.write) conflict(word.write, true);
     Touch now{};
     now.epoch = epoch, now.time = now_of(who), now.who = who, now.site = site_of(access.pc);
     now.bytes = bytes, now.strength = access.strength;
+    if (any_lock && global && !agent) note_locked(t, now.site);
     if (access.write) {
         for (const Touch& old : word.read) conflict(old, false);
         if (!global && word.write.epoch < block_epoch) word.written = 0;
         if (is_settled_later(access)) begin_store(access), overwritten.push_back({&word, word.write, global});
         word.write = now;
         word.written |= bytes;
-        if (global && access.strength && !agent) hand_over(&word, t, access.strength == ATOMIC, fresh);
+        if (access.strength && !agent) hand_over(&word, t, access, global, fresh);
         return false;
     }
-    const bool early = global && access.strength && !agent && look_at(&word, t);
+    const bool strong = access.strength && !agent, early = strong && global && comes_early(&word, t);
+    if (strong && !shows_former()) note_flag(word.write, t, access.pc), look_at(&word, t, access, global);
+    if (access.part == FIRST_HALF) return early;
     Touch* place = nullptr;
     for (Touch& old : word.read) {
         const bool past = !old.epoch || (old.epoch < block_epoch && !(global && old.epoch >= launch_epoch)) ||

@@ -2,13 +2,15 @@
 //
 // Of a word are known the last write, and reads since by up to two warps. Two touches of a word by different threads,
 // one of them a write, are a race unless a barrier, __syncwarp (in a warp), an mbarrier or the end of a launch lies
-// between. Shuffles order nothing. What comes before what in two blocks of a launch, publication.h says. A shadow takes eight times the memory that it is of, as far as
-// that is touched.
+// between, or a word that one hands over and the other takes (publication.h). Shuffles order nothing. Atomics do not race
+// with each other where their scope has both threads; what volatile accesses may do without an order, polling.h says. A
+// shadow takes eight times the memory that it is of, as far as that is touched.
 #pragma once
 #include "order.h"
 
 namespace emu {
-enum Strength : uint8_t { PLAIN, VOLATILE, ATOMIC };
+enum Strength : uint8_t { PLAIN, VOLATILE, ATOMIC, BLOCK_ATOMIC };
+enum Part : uint8_t { WHOLE, FIRST_HALF, SECOND_HALF };  // an atomic: it reads, and then has written or not
 struct __attribute__((packed, aligned(2))) Touch {
     // bytes: which of the word; several: lanes of a warp; silent: a store of the value that was there
     uint32_t epoch : 24, bytes : 4, strength : 2, several : 1, silent : 1;
@@ -44,12 +46,16 @@ struct Access {
     Strength strength;
     uintptr_t pc;
     const char* at = nullptr;  // where, if the store itself comes right behind
+    Part part = WHOLE;
+    uint8_t how = 0;  // of an atomic (How)
 };
 
 // A touch of a word by a thread, or by an agent that this thread starts; a race is reported. `fresh`: if it is written, nobody
 // has done that before. Whether it may still be so (look_at in publication.h).
 bool touch(Word&, uint8_t bytes, const Access&, bool global, const char* where, unsigned who,
            bool fresh = false);
+void forget_flags();    // of a block
+void end_of_touches();  // of a launch: what could only be decided now is reported
 // A store without an order is a race only if it changes the word: decided when it is done, before anything else is.
 void settle_stores();
 extern bool unsettled;
@@ -58,6 +64,7 @@ bool seen(Word&, uint8_t bytes, int t);
 // Whether a touch of an earlier block lies within these times of its threads.
 bool until_covers(const Touch&, const uint32_t* until);
 uintptr_t place_of(unsigned site);     // an address in the code, as findings have it
+uint16_t site_of(uintptr_t pc);
 uint16_t copying_at(uint32_t place);   // a number for Word::copy; of offset 0, which is none, 0
 uintptr_t place_of_copy(unsigned);
 // All that was touched so far is past. Epochs are counted anew.

@@ -114,7 +114,8 @@ def compile_program(
     own = [f"-I{path}" for path in dict.fromkeys([*(file.resolve().parent for file in source.files), *source.include])]
     own += [f"-D{name}" for name in source.define]
     texts = [*kernels.texts(headers), *kernels.texts(headers / "program")]
-    texts += [path.read_text(encoding="utf-8") for path in sorted((headers / "program/include").rglob("*.h"))]
+    more = sorted(path for path in (headers / "program/include").rglob("*") if path.is_file())
+    texts += [path.read_text(encoding="utf-8") for path in more]
     with tempfile.TemporaryDirectory(prefix="hw4-") as folder:
         prelude = _prelude(compiler, options, folder, run)
 

@@ -149,13 +149,6 @@ inline void __threadfence_system() { emu::fence(); }
 EMU_ATOMIC(atomicXor, old ^ x)
 EMU_ATOMIC(atomicInc, old >= x ? 0 : old + 1)
 EMU_ATOMIC(atomicDec, old == 0 || old > x ? x : old - 1)
-#define EMU_SCOPED(name)                                                                                     \
-    template <class T> inline T name##_block(T* p, emu::Same<T> x) { return name(p, x); }                    \
-    template <class T> inline T name##_system(T* p, emu::Same<T> x) { return name(p, x); }
-EMU_SCOPED(atomicAdd) EMU_SCOPED(atomicSub) EMU_SCOPED(atomicMax) EMU_SCOPED(atomicMin) EMU_SCOPED(atomicExch)
-EMU_SCOPED(atomicOr) EMU_SCOPED(atomicAnd) EMU_SCOPED(atomicXor) EMU_SCOPED(atomicInc) EMU_SCOPED(atomicDec)
-template <class T> inline T atomicCAS_block(T* p, emu::Same<T> e, emu::Same<T> x) { return atomicCAS(p, e, x); }
-template <class T> inline T atomicCAS_system(T* p, emu::Same<T> e, emu::Same<T> x) { return atomicCAS(p, e, x); }
 inline unsigned __isGlobal(const void* p) { return emu::memory_is(p, emu::GLOBAL); }
 inline unsigned __isShared(const void* p) { return emu::memory_is(p, emu::SHARED); }
 inline unsigned __isConstant(const void* p) { return emu::memory_is(p, emu::CONSTANT); }
