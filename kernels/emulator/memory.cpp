@@ -254,7 +254,7 @@ void access(const void* p, uint32_t bytes, bool write, Strength strength, uintpt
 #if defined(EMU_PROGRAM)
     const Access access{bytes, write, strength, pc, strength < ATOMIC ? at : nullptr, part, how};
 #else
-    const Access access{bytes, write, strength, pc, nullptr, part, how};
+    const Access access{bytes, write, strength, pc, strength == VOLATILE ? at : nullptr, part, how};
 #endif
     if ((size_t)(at - tls) < tls_bytes) {
         take_turns();

@@ -198,7 +198,7 @@ static std::string missing_fence(const Touch& old, unsigned who, uintptr_t pc, b
 namespace {
 struct Before {
     Touch old;
-    bool old_writes, other_block;
+    bool old_writes, other_block, strong;
     unsigned who;
     uintptr_t pc;
     const char* where;
@@ -280,6 +280,7 @@ void settle_stores() {
     if (overwritten.empty()) return;
     const bool silent = !memcmp(stored_at, stored_before, stored_bytes);
     for (const Before& one : befores) {
+        if (silent && one.strong) continue;  // flags that several threads set
         if (silent) same_value(one.old, one.old_writes, true, one.who, one.pc, one.where, one.other_block);
         else if (one.other_block) block_race(one.old, one.old_writes, true, one.pc, one.where, one.handed);
         else race(one.old, one.old_writes, one.who, true, one.pc, one.where, one.handed);
@@ -383,8 +384,10 @@ bool touch(Word& word, uint8_t bytes, const Access& access, bool global, const c
             return same_value(old, true, access.write, who, access.pc, where, other_block);
         const bool known = known_finding("race", access.pc, place_of(old.site));
         const std::string handed = known ? "" : handed_over(old, who, access.pc, other_block);
-        if (is_settled_later(access)) begin_store(access), befores.push_back({old, old_writes, other_block, who, access.pc, where, handed});
-        else if (other_block) block_race(old, old_writes, access.write, access.pc, where, handed);
+        if (is_settled_later(access)) {
+            begin_store(access);
+            befores.push_back({old, old_writes, other_block, strong, who, access.pc, where, handed});
+        } else if (other_block) block_race(old, old_writes, access.write, access.pc, where, handed);
         else race(old, old_writes, who, access.write, access.pc, where, handed);
     };
     if (access.part != SECOND_HALF || access.write) conflict(word.write, true);

@@ -81,7 +81,7 @@ def test_a_part_of_a_warp_may_meet_alone():
     assert any("__syncwarp() is missing" in sentence for sentence in found), found
 
 
-def test_volatile_stores_of_one_word_are_no_race_and_plain_ones_are():
+def test_volatile_stores_of_the_same_value_are_no_race_and_plain_ones_are():
     assert tried("STRONG")[1] == []
     assert any("race: " in sentence and "O of batch 0" in sentence for sentence in tried("WEAK")[1])
 
