@@ -2,7 +2,17 @@
 
 from hw4cli.resources import has_solution
 
-OF_THE_JUDGE = ("gen", "judge", "verify", "scoreboard", "grades", "info", "kit", "doctor")  # packaging/hw4-judge
+OF_THE_JUDGE = (
+    "gen",
+    "judge",
+    "verify",
+    "scoreboard",
+    "grades",
+    "similar",
+    "info",
+    "kit",
+    "doctor",
+)  # packaging/hw4-judge
 # The groups of the first help page. `hw4 NAME` is the function NAME of the module hw4cli.cli.NAME (_ stands there for
 # -); its docstring begins with this sentence.
 GROUPS = {
@@ -13,6 +23,7 @@ GROUPS = {
         "verify": "Show where an output is wrong, and by which mistake.",
         "scoreboard": "Show the ranking of everyone who was judged.",
         "grades": "Write the gradebook of everyone who was judged.",
+        "similar": "Show which programs of a class are similar.",
         "kit": "Make a folder to begin the homework in.",
         "info": "Show what an input file holds.",
         "new-kernel": "Begin a kernel of your own, from one of the ladder.",

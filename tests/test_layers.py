@@ -26,7 +26,7 @@ PACKAGES = {
     "emulator": ("", "program"),
     "stream": ("", "nodes"),
     "arrays": ("", "gradients", "autograd", "shards"),
-    "judge": ("diagnosis", "scoring", ""),
+    "judge": ("diagnosis", "scoring", "", "similarity"),
     "lab": ("arrays", "", "stepper", "measure", "arraymodel"),
     "show": ("", "leaderboard", "report"),
     "doctor": ("",),

@@ -10,6 +10,7 @@ import zipfile
 import pytest
 from helpers import JUDGE_T01, ROOT, random_block, write_case
 from needs import needs
+from solutions import MATRICES
 
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.resources import data_path, kernel_source
@@ -152,6 +153,10 @@ def test_the_judge_alone_makes_cases_judges_programs_and_says_what_it_is(judge_a
     (tmp_path / "wrong").chmod(0o755)
     assert "NA" in run("-m", "hw4cli", "judge", "t01", "--program", "./wrong", code=1)
     assert "this is the judge alone" in run("-m", "hw4cli", "doctor")
+    for user in ("ann", "bob"):
+        (tmp_path / "class" / user).mkdir(parents=True)
+        (tmp_path / "class" / user / "hw4.cu").write_text(MATRICES)
+    assert "100%  ann" in run("-m", "hw4cli", "similar", "class")
     assert "the judge alone" in run("-m", "hw4cli", "testcases/t01", "out", code=2)
     assert "the judge alone" in run("-m", "hw4cli", "doctor", "--prepare", code=2)
     emulated = ("--device", "emulate", "--program", "./wrong")

@@ -100,8 +100,8 @@ def cli() -> None:
     hw4 gen t01-t10           make cases and their answers
     hw4 judge t01-t10         run hw4 on them, and judge it
 
-    Exit status: 0 all right, 1 judged not right, 2 wrong usage or a bad file, 3 the machine cannot (no GPU, say), 130
-    interrupted, 141 the output's reader has gone.
+    Exit status: 0 all right, 1 judged not right, 2 wrong usage or a bad file, 3 the machine cannot, 130 interrupted,
+    141 the output's reader has gone.
     """
 
 

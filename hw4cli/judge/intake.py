@@ -21,6 +21,7 @@ ARCHIVES = (".zip", ".7z", ".rar", ".tar", ".tgz", ".tbz2", ".txz", ".gz", ".bz2
 UNPACKED = (".zip", ".tar", ".tgz", ".tbz2", ".txz", ".tar.gz", ".tar.bz2", ".tar.xz")
 SOURCES = (".cu", ".hip", ".c", ".cc", ".cpp", ".cxx")
 KERNELS = (".cu", ".hip")  # sources that are built without a Makefile
+HEADERS = (".h", ".cuh", ".hpp", ".hh", ".inl")
 REPORT = "report.pdf"
 DEPTH = 4  # of folders in which a submission's own is looked for, and of archives in archives
 CHUNK = 1 << 20
@@ -65,7 +66,7 @@ def make_ready(copy: Path, max_bytes: int, max_files: int) -> list[str]:
     """
     notes, left = list[str](), max_bytes
     for _ in range(DEPTH):
-        archives = [] if _homes(copy) else [path for path in _files(copy) if is_unpacked(path.name)]
+        archives = [] if _homes(copy) else [path for path in regular_files(copy) if is_unpacked(path.name)]
         for archive in archives:
             aside = archive.rename(archive.with_name(".unpacking"))  # it may hold a file of its own name
             left -= unpack(aside, archive.parent, left, max_files, archive.name)
@@ -79,9 +80,21 @@ def make_ready(copy: Path, max_bytes: int, max_files: int) -> list[str]:
     if homes and homes[0] != copy:
         notes.append(f"its files lie in {homes[0].relative_to(copy)}/")
         _lift(homes[0], copy)
-    if changed := [path.name for path in _files(copy) if _to_unix(path)]:
+    if changed := [path.name for path in regular_files(copy) if _to_unix(path)]:
         notes.append(f"line ends of Windows in {', '.join(changed[:3])}{', …' if len(changed) > 3 else ''}")
     return [printable(note) for note in notes]
+
+
+def regular_files(folder: Path) -> list[Path]:
+    """The regular files in a folder and those in it, sorted; links are not followed."""
+    return sorted(
+        path for path in folder.rglob("*") if path.is_file() and not path.is_symlink() and not JUNK.search(str(path))
+    )
+
+
+def source_files(folder: Path) -> list[Path]:
+    """The sources and headers in a folder and those in it, sorted; links are not followed."""
+    return [path for path in regular_files(folder) if path.suffix.lower() in (*SOURCES, *HEADERS)]
 
 
 def lone_source(folder: Path, prefer: str = ".cu") -> Path | None:
@@ -118,16 +131,9 @@ def _kernels(folder: Path) -> list[Path]:
     return [path for path in folder.iterdir() if path.suffix.lower() in KERNELS and path.is_file()]
 
 
-def _files(folder: Path) -> list[Path]:
-    """The regular files in a folder and those in it, sorted; links are not followed."""
-    return sorted(
-        path for path in folder.rglob("*") if path.is_file() and not path.is_symlink() and not JUNK.search(str(path))
-    )
-
-
 def _about_report(folder: Path) -> list[str]:
     """Whether its report is missing, or there are several."""
-    found = [path.name for path in _files(folder) if path.suffix.lower() == ".pdf"]
+    found = [path.name for path in regular_files(folder) if path.suffix.lower() == ".pdf"]
     if not found:
         return [f"no {REPORT}"]
     if len(found) > 1:
@@ -147,7 +153,7 @@ def _lift(home: Path, folder: Path) -> None:
 def _to_unix(path: Path) -> bool:
     """Give a Makefile, a script or a source the line ends and the start that Unix expects; whether it had others."""
     names = (*MAKEFILES, PROGRAM)
-    if path.name not in names and path.suffix.lower() not in (*SOURCES, ".h", ".cuh", ".hpp", ".mk", ".sh"):
+    if path.name not in names and path.suffix.lower() not in (*SOURCES, *HEADERS, ".mk", ".sh"):
         return False
     with suppress(OSError):
         data = path.read_bytes()

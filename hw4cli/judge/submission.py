@@ -260,8 +260,7 @@ def build_program(submission: Submission, results: Path, build: Build) -> Built:
     stamp.unlink(missing_ok=True)
     notes, compiled = list[str](), False
     try:
-        _copy(submission, copy)
-        notes += make_ready(copy, MAX_BYTES, MAX_ENTRIES)
+        notes += take_in(submission, copy)
         if any((copy / name).is_file() for name in MAKEFILES):
             remove(copy / PROGRAM)  # a prebuilt program may be for another machine
             _run_build(results, [_make(), PROGRAM], f"make {PROGRAM}", build)
@@ -283,6 +282,16 @@ def build_program(submission: Submission, results: Path, build: Build) -> Built:
         stamp, json.dumps({"sha256": submission.sha256, "notes": notes, "line": build.line if compiled else None})
     )
     return Built(program, notes, compiled)
+
+
+def take_in(submission: Submission, copy: Path) -> list[str]:
+    """Replace `copy` by a copy of the submission that is ready to build; what was done to it, in sentences.
+
+    Raises BrokenError if it cannot be copied, UnpackError if there is no saying what it holds: the copy has then what
+    could be unpacked. MachineError if this machine has no space for it.
+    """
+    _copy(submission, copy)
+    return make_ready(copy, MAX_BYTES, MAX_ENTRIES)
 
 
 def _stamped(stamp: Path, submission: Submission, build: Build) -> Built | None:

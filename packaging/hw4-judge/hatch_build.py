@@ -7,7 +7,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 TREE = Path(__file__).resolve().parents[2]
 PACKAGES = ("text", "system", "problem", "sandbox", "judge", "doctor", "cli/terminal", "templates")
-COMMANDS = ("__init__", "gen", "judge", "verify", "scoreboard", "grades", "info", "kit", "doctor")
+COMMANDS = ("__init__", "gen", "judge", "verify", "scoreboard", "grades", "similar", "info", "kit", "doctor")
 PAGES = ("lab", "leaderboard", "report", "stepper")
 # What computes, measures or shows kernels; pages of the laboratory.
 WITHOUT = {

@@ -84,12 +84,13 @@ def output_option(*endings: str, folder: bool = False) -> Callable[[Command], Co
     return click.option("-o", "--output", type=kind, metavar=metavar, help=f"{sentence}.")
 
 
-def write_outputs(outputs: Sequence[Path], texts: Mapping[str, Callable[[], str]]) -> None:
-    """Write each file by the text of its ending; of two endings that fit, the longer counts."""
+def write_outputs(outputs: Sequence[Path], texts: Mapping[str, Callable[[], str]], mode: int | None = None) -> None:
+    """Write each file by the text of its ending; of two endings that fit, the longer counts. `mode` are the permissions
+    of a new file, where they are not the usual ones."""
     from hw4cli.system.files import write_text
 
     for path in outputs:
-        write_text(path, texts[max((ending for ending in texts if path.name.endswith(ending)), key=len)]())
+        write_text(path, texts[max((ending for ending in texts if path.name.endswith(ending)), key=len)](), mode)
 
 
 def suite_option(command: Command) -> Command:
