@@ -170,7 +170,7 @@ def show(
 
     for path in outputs:
         check_place(path, folder / entries.NAME)
-    found = entries.read(folder)
+    found = entries.read(folder, begun=not any(path.suffix == ".html" for path in outputs))  # an empty page is one, too
     boards = ranking.boards(found.entries)
     shown = _chosen(boards, case, gpu)
     if not shown:
@@ -197,6 +197,8 @@ def show(
     write_outputs(outputs, {".html": page_of_all, ".json": lambda: document})
     for path in outputs:
         click.echo(printable(f"wrote {path}"), err=True)
+    if found.missing:
+        print_message(f"{folder} holds no leaderboard yet: {entries.BEGINS}")
     for sentence in found.skipped:
         print_message(sentence)
     return MachineError.exit_code if found.skipped else 0

@@ -28,6 +28,8 @@ PRIVATE = 0o600
 LOG_LINES, LOG_BYTES = 40, 16 << 10  # of a build's output
 BOARD_LINES, BOARD_CHARACTERS = 12, 2000  # of it on the board
 CLASSES = {Verdict.AC: "ac", Verdict.TLE: "tle", Verdict.TLE_PLUS: "plus", Verdict.NA: "na", Verdict.JE: "je"}
+# Of the table's columns: what a phone shows before a value, and which is text.
+MARKS = {name: f' data-name="{name}"' for name in ("time s", "limit", "max error")} | {"reason": ' class="words"'}
 EXECUTED = "Executed on the CPU"
 BUILD = "make clean; make hw4"  # the judge builds in a copy, without the files of earlier builds
 ADVICE = {
@@ -243,16 +245,19 @@ class Handout:
     def _table(self) -> str:
         if not self.standing.results:
             return ""
-        head = "".join(f"<th>{escaped(name)}</th>" for name in RESULT_COLUMNS)
+        head = "".join(f'<th scope="col">{escaped(name or "verdict")}</th>' for name in RESULT_COLUMNS)
         rows = ""
         for case, row in zip(self.standing.cases, self.rows(), strict=True):
             result = self.standing.results.get(case)
             style = f"v {CLASSES[result.verdict]}" if result else "none"
-            cells = [f"<td>{escaped(cell)}</td>" for cell in row]
+            named = zip(RESULT_COLUMNS, row, strict=True)
+            cells = [f"<td{MARKS.get(name, '')}>{escaped(cell)}</td>" for name, cell in named]
+            cells[0] = f'<th scope="row">{escaped(case)}</th>'
             cells[2] = f'<td><span class="{style}">{escaped(row[2])}</span></td>'
             rows += f"<tr>{''.join(cells)}</tr>\n"
         return (
-            f'<h2>All cases</h2>\n<div class="scroll" tabindex="0" role="region" aria-label="All cases">\n<table>\n'
+            '<h2>All cases</h2>\n<div class="scroll" tabindex="0" role="region" aria-label="All cases">\n'
+            '<table class="stack">\n'
             f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>"
         )
 

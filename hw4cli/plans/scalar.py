@@ -138,7 +138,7 @@ ROWTHREAD = GLOBAL.like(
     regions=_of_a_tile,
     space=tiles_of((32, 64, 128), (4, 8, 16, 32)),
     block=Block(moves_as="some scores a thread", reads="row a thread", exponentials=(1, 1), scattered=True),
-    colour=("#45683f", "#9fcb96"),
+    colour=("#56165d", "#b683ba"),
 )
 
 SMALLBR = Variant(
@@ -152,7 +152,7 @@ SMALLBR = Variant(
     longest_sum=lambda N: N // 32 + 32,
     space=tiles_of((1, 2, 4, 8, 16, 32), (32,)),
     block=Block(walk="a score a thread", owns="linear", reads="elements", exponentials=(1, 1)),
-    colour=("#99601f", "#d9a566"),
+    colour=("#820057", "#e166ab"),
     emulated=4e8,
 )
 
@@ -216,14 +216,14 @@ HALFWARP = Variant(
 HALFWARP_STRIDED = HALFWARP.like(
     "halfwarp_strided",
     "halfwarp, but Q is loaded uncoalesced",
-    colour=("#4f5f8f", "#aab8e6"),
+    colour=("#3a1688", "#9583fa"),
 )
 
 HALFWARP_LOCAL = HALFWARP.like(
     "halfwarp_local",
     "halfwarp, but its arrays lie in local memory, not in registers",
     block=Block(moves_as="some scores a thread", reads="slices, number by number", exponentials=(32, 0)),
-    colour=("#7a4a1f", "#dba87a"),
+    colour=("#5c2602", "#bc8c74"),
 )
 
 HALFWARP_KEYS = HALFWARP.like(
@@ -231,14 +231,14 @@ HALFWARP_KEYS = HALFWARP.like(
     "halfwarp, but the keys of a tile in parallel: a lane computes whole scores",
     regions=_padded_keys,
     block=Block(moves_as="some scores a thread", reads="keys, then slices", exponentials=(1, 16)),
-    colour=("#1f6f5f", "#86d3c1"),
+    colour=("#00580d", "#aefcad"),
 )
 
 HALFWARP_UNPADDED = HALFWARP_KEYS.like(
     "halfwarp_unpadded",
     "halfwarp_keys without padding: lanes meet in the same banks",
     regions=_keys_alone,
-    colour=("#8f3f3f", "#eaa3a3"),
+    colour=("#8c0b98", "#e974f4"),
 )
 
 FLOAT4 = Variant(

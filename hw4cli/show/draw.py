@@ -3,8 +3,8 @@
 import io
 import logging
 import warnings
-from collections.abc import Sequence
-from types import ModuleType
+from collections.abc import Iterable, Sequence
+from html import escape
 from typing import Any
 
 from hw4cli.errors import MachineError
@@ -64,7 +64,8 @@ def render(picture: Picture, form: str) -> bytes:
         grid = [picture.panels[i : i + columns] for i in range(0, len(picture.panels), columns)]
         heights = [max(_height(panel) for panel in row) for row in grid]
         names = dict.fromkeys(one.name for panel in picture.panels for one in panel.series)
-        colours = {name: light for name, (light, _) in style.colours(names).items()}
+        shades = style.colours(names)
+        colours = {name: light for name, (light, _) in shades.items()}
         needs_legend = len(names) > 1 and any(panel.form in ("dots", "stack", "scatter") for panel in picture.panels)
         across = _legend_columns(list(names), width) if needs_legend else 0
         legend = GAP * -(-len(names) // across) if across else 0
@@ -87,11 +88,11 @@ def render(picture: Picture, form: str) -> bytes:
                 axes.set_title(panel.title, pad=16 if panel.rules and panel.rows else 8, x=-inset)
         for place, line in enumerate(reversed(lines)):
             figure.text(EDGE / width, (0.12 + GAP * place) / height, line, fontsize=FONT - 2, color=style.SOFT)
-        return _saved(figure, picture, form, matplotlib)
+        return _saved(figure, picture, form, [*style.NEUTRAL.values(), *shades.values(), *(c for c, _ in style.heat())])
 
 
-def _saved(figure: Any, picture: Picture, form: str, matplotlib: ModuleType) -> bytes:
-    """The file, without a date, and with the picture's fingerprint in it."""
+def _saved(figure: Any, picture: Picture, form: str, colours: Iterable[tuple[str, str]]) -> bytes:
+    """The file, without a date, and with the picture's fingerprint in it. `colours` has the dark one of each."""
     words, mark = "\n".join((picture.title, *picture.facts)), f"hw4:{picture.digest()}"
     metadata = {
         "svg": {"Date": None, "Title": picture.title, "Description": words, "Identifier": mark},
@@ -101,8 +102,24 @@ def _saved(figure: Any, picture: Picture, form: str, matplotlib: ModuleType) -> 
     out = io.BytesIO()
     figure.savefig(out, format=form, dpi=200, metadata=metadata[form])
     if form == "svg":
-        return out.getvalue().replace(b"'DejaVu Sans'", b"'DejaVu Sans', Verdana, sans-serif")
+        text = out.getvalue().decode().replace("'DejaVu Sans'", "'DejaVu Sans', Verdana, sans-serif")
+        return _for_readers(text, picture.title, words, colours).encode()
     return out.getvalue()
+
+
+def _for_readers(svg: str, title: str, words: str, colours: Iterable[tuple[str, str]]) -> str:
+    """An SVG with a name that is read out, and with other colours where the reader's system is dark. Programs that know
+    no style sheets show the light ones, which stay in the elements."""
+    rules = "".join(
+        f'[style*="{kind}: {light}"]{{{kind}:{dark}!important}}'
+        for light, dark in dict(colours).items()
+        for kind in ("fill", "stroke")
+        if f"{kind}: {light}" in svg
+    )
+    begin = svg.index(">", svg.index("<svg")) + 1
+    named = f"\n <title>{escape(title)}</title>\n <desc>{escape(words)}</desc>"
+    dark = f"\n <style>@media screen and (prefers-color-scheme: dark) {{ {rules} }}</style>"
+    return f'{svg[: begin - 1]} role="img">{named}{dark}{svg[begin:]}'
 
 
 def _height(panel: Panel) -> float:

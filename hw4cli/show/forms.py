@@ -124,29 +124,25 @@ def _rows(axes: Any, panel: Panel) -> None:
 
 
 def _cells(axes: Any, panel: Panel, colours: dict[str, str]) -> None:
-    """A heat map, from the least value to the most: a tile's rows downwards, its keys to the right, the best framed."""
-    from matplotlib.colors import LinearSegmentedColormap
+    """A heat map of shares of the best, which is framed: a tile's rows downwards, its keys to the right."""
     from matplotlib.patches import Rectangle
 
     (one,) = panel.series
     sizes = {mark: [int(size) for size in str(mark.at).split("x")] for mark in one.marks}
     down, right = (sorted({size[side] for size in sizes.values()}) for side in (0, 1))
-    shades = LinearSegmentedColormap.from_list("heat", style.HEAT)
-    values = [mark.value for mark in one.marks]
-    least, top = min(values), max(values)
+    shades, top = style.heat(), max(mark.value for mark in one.marks)
     for mark, (br, bc) in sizes.items():
-        share, best = (mark.value - least) / (top - least or 1), mark.value == top
+        ((shade, _), (ink, _)), best = shades[style.heat_step(mark.value, top)], mark.value == top
         corner = right.index(bc) - 0.48, down.index(br) - 0.46
         edge = style.INK if best else "none"
-        axes.add_patch(Rectangle(corner, 0.96, 0.92, facecolor=shades(share), edgecolor=edge, linewidth=1.4))
-        ink = style.PAPER if share > 0.62 else style.INK
+        axes.add_patch(Rectangle(corner, 0.96, 0.92, facecolor=shade, edgecolor=edge, linewidth=1.4))
         weight = "bold" if best else "normal"
         axes.text(right.index(bc), down.index(br), mark.text, ha="center", va="center", color=ink, weight=weight)
     axes.set_xlim(-0.6, len(right) - 0.4)
     axes.set_ylim(len(down) - 0.4, -0.6)
     axes.set_xticks(range(len(right)), [str(size) for size in right])
     axes.set_yticks(range(len(down)), [str(size) for size in down])
-    axes.set_xlabel(f"keys of a tile (BC); cells: {panel.value_label}")
+    axes.set_xlabel(f"keys of a tile (BC); cells: {panel.value_label}, shaded by share of the best")
     axes.set_ylabel("rows of a tile (BR)")
     axes.grid(visible=False)
     axes.tick_params(length=0)

@@ -45,11 +45,13 @@ def _names(records: Sequence[Record]) -> list[str]:
 
 
 def _palette(names: Sequence[str]) -> str:
-    """The colours of each name, by its place, and of the cells of heat maps: for light paper, and for dark."""
+    """The colours of each name, by its place, and of the cells of heat maps and what is written on them."""
     colours = {f"--c{place}": pair for place, pair in enumerate(style.colours(names).values())}
-    colours |= {f"--h{step}": pair for step, pair in enumerate(zip(style.HEAT, style.HEAT_DARK, strict=True))}
-    light, dark = (" ".join(f"{name}: {pair[shade]};" for name, pair in colours.items()) for shade in (0, 1))
-    return f":root {{ {light} }}\n@media screen and (prefers-color-scheme: dark) {{ :root {{ {dark} }} }}\n"
+    for step, (cell, ink) in enumerate(style.heat()):
+        colours |= {f"--h{step}": cell, f"--i{step}": ink}
+    values = " ".join(f"{name}: light-dark({light}, {dark});" for name, (light, dark) in colours.items())
+    cells = (f".heat{step} {{ background: var(--h{step}); color: var(--i{step}); }}" for step in range(style.STEPS))
+    return "\n".join([f":root {{ {values} }}", *cells, ""])
 
 
 def _data(records: Sequence[Record], names: Sequence[str]) -> dict[str, Any]:
@@ -58,6 +60,7 @@ def _data(records: Sequence[Record], names: Sequence[str]) -> dict[str, Any]:
         held[record.gpu] += len(record.points)
     return {
         "tolerance": TOLERANCE,
+        "heat": style.STEPS,
         "gpus": [{"name": gpu, "short": short_gpu(gpu)} for gpu in sorted(gpus(records), key=lambda gpu: -held[gpu])],
         "names": list(names),
         "ladder": [name for name in names if is_ours(name)],

@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from hw4cli.show import style
 from hw4cli.show.records import Record
 
 PEN = ("draw.py", "forms.py", "style.py")  # what, beside the data, makes a picture look as it does
@@ -70,7 +71,7 @@ class Picture:
     def digest(self) -> str:
         """A fingerprint of all that decides how the picture looks, but for matplotlib's version."""
         pen = "".join((Path(__file__).parent / name).read_text(encoding="utf-8") for name in PEN)
-        text = json.dumps(_rounded(asdict(self)), ensure_ascii=False)
+        text = json.dumps([_rounded(asdict(self)), style.NEUTRAL], ensure_ascii=False)
         return hashlib.sha256(f"{text}\n{pen}".encode()).hexdigest()
 
 

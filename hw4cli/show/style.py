@@ -1,21 +1,34 @@
-"""The look that all pictures and pages share: a colour for each kernel, the same everywhere, on paper and on dark."""
+"""The look that all pictures and pages share: a colour for each kernel, the same everywhere, on light and on dark.
+
+What is no kernel's own, such as ink and paper, is the pages' (templates/common.css).
+"""
 
 from collections.abc import Iterable
 
 from hw4cli.plans.ladder import VARIANTS
+from hw4cli.text.page import palette
 
-INK, SOFT, LINE, PAPER = "#1c2024", "#5c646c", "#dcdeda", "#ffffff"
-# Of what has no colour in the registry, on light paper and on dark; as text, too, each has a contrast of 4.5 to 1.
+NEUTRAL = {name: palette()[name] for name in ("ink", "soft", "line", "paper")}
+INK, SOFT, LINE, PAPER = (light for light, _ in NEUTRAL.values())
+# Of what has no colour in the registry, on light paper and on dark, each as far from the ones before and from the
+# registry's as a search found (a distance of 0.05 in OKLab or more, on either); as text, too, each has a contrast of
+# 4.5 to 1.
 OTHERS = (
-    *(("#a92f81", "#f08ccb"), ("#566500", "#b9cb56"), ("#00627f", "#5fbde8"), ("#8a4a52", "#e3a0a8")),
-    *(("#8a4a2f", "#e0a184"), ("#3f6d7a", "#8fc3d1"), ("#6b5b00", "#d4c45a"), ("#7a4560", "#d19ab4")),
-    *(("#3d5a80", "#9bb8dc"), ("#5f3d6e", "#c3a1d4"), ("#2f6b4f", "#8fceb0"), ("#7a3b3b", "#dc9f9f")),
-    *(("#4a5f1e", "#aac270"), ("#8c3a6b", "#e09ac2"), ("#245c8f", "#8dbbe4"), ("#6e4a3c", "#c8a08a")),
+    *(("#034d73", "#62a0ca"), ("#8f6292", "#efbdf3"), ("#a35e5a", "#fbc0bc"), ("#a21924", "#ef6663")),
+    *(("#254104", "#bbdea1"), ("#833673", "#de8aca"), ("#71147a", "#f295fb"), ("#246742", "#9bcbac")),
+    *(("#0019a2", "#6694f9"), ("#82414b", "#d29a9f"), ("#2c3266", "#c4cefe"), ("#a34aac", "#ca6fd3")),
+    *(("#7f2407", "#f5a792"), ("#473788", "#958fd1"), ("#680835", "#ca7e96"), ("#6a3a06", "#d59d70")),
+    *(("#cc206f", "#f87ca7"), ("#3d5d6c", "#a8c3cf"), ("#5f6f54", "#a0b194"), ("#8c4b93", "#dda8e1")),
+    *(("#525f1e", "#dceeaa"), ("#ac1f95", "#e35ac8"), ("#7f6152", "#ffdccb"), ("#5f3563", "#fcd6ff")),
+    *(("#565fb2", "#acb9fd"), ("#424e08", "#91a160"), ("#294e57", "#79a0aa"), ("#a6482f", "#dc795e")),
 )
-PEERS = (("#5b6673", "#95a2b2"), ("#7d6552", "#c6ab8d"), ("#55694a", "#a6bf94"), ("#735680", "#bda0cc"))
+PEERS = (("#394e38", "#88a087"), ("#5a3e4c", "#cfb5c1"), ("#655066", "#a392a4"), ("#43361b", "#dfcfb0"))
 MARKERS = "osD^vPXp*h"  # of matplotlib; the page draws the first six
-HEAT = ("#f4f7fb", "#cfe0f5", "#8fb8e8", "#2f6fb8", "#144e96")  # from least to most
-HEAT_DARK = ("#1c242e", "#203a57", "#2a5f96", "#4a92d6", "#a5d0ff")
+# Ends of the colours of a heat map's cells, for values below half of the best and from half on: in between, neither
+# ink nor paper would be read.
+HEAT = (("#eef3fa", "#9ec2ec"), ("#2f6fb8", "#0f3f80"))
+HEAT_DARK = (("#1c242e", "#27476c"), ("#5a9fdd", "#b5d9ff"))
+STEPS = 10  # of these colours: tenths of the best
 
 
 LONGEST = 26  # letters of a name in a picture
@@ -45,4 +58,26 @@ def colours(names: Iterable[str]) -> dict[str, tuple[str, str]]:
         else:
             found[name] = OTHERS[others % len(OTHERS)]
             others += 1
+    return found
+
+
+def heat_step(value: float, best: float) -> int:
+    """The step of a value's colour, by its share of the best: 0 to STEPS - 1. Both are positive."""
+    return min(STEPS - 1, int(STEPS * value / best))
+
+
+def heat() -> list[tuple[tuple[str, str], tuple[str, str]]]:
+    """For each step the colour of a cell, and that of what is written on it; each on light paper and on dark."""
+    cells = zip(_between(HEAT), _between(HEAT_DARK), strict=True)
+    return [(cell, NEUTRAL["ink" if step < STEPS // 2 else "paper"]) for step, cell in enumerate(cells)]
+
+
+def _between(ends: tuple[tuple[str, str], tuple[str, str]]) -> list[str]:
+    """STEPS colours, evenly between each pair of ends."""
+    found = []
+    for pair in ends:
+        low, high = ([int(colour[at : at + 2], 16) for at in (1, 3, 5)] for colour in pair)
+        for step in range(STEPS // 2):
+            share = step / (STEPS // 2 - 1)
+            found.append("#" + "".join(f"{round(a + share * (b - a)):02x}" for a, b in zip(low, high, strict=True)))
     return found

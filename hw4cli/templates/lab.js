@@ -155,6 +155,7 @@ function linearScale(high, from, to) {
   for (let i = 0; i * step <= high * 1.0001; i++) scale.ticks.push(Number((i * step).toPrecision(12)));
   return scale;
 }
+const LABEL = 15; // px from one curve's name to the next
 const tickText = v => v !== 0 && v < 1e-2 ? v.toExponential(0) : v >= 1000 ? grouped(v) : String(v);
 const wide = text => text.length * 6.7; // of 12 px letters, about
 
@@ -162,7 +163,7 @@ const wide = text => text.length * 6.7; // of 12 px letters, about
 let columns = []; // of the chart: x of each workload
 function drawChart() {
   const host = get("chart"), measure = MEASURES[state.measure] || MEASURES.ms, log = state.scale ? state.scale === "log" : Boolean(measure.log);
-  const W = Math.max(280, host.clientWidth), phone = W < PHONE, H = phone ? 300 : 400, byN = shown.fit && unique(shown.workloads.map(w => w.N)).length === shown.workloads.length;
+  const W = Math.max(280, host.clientWidth), phone = W < PHONE, byN = shown.fit && unique(shown.workloads.map(w => w.N)).length === shown.workloads.length;
   const lines = shown.on.map(name => ({ name, marks: shown.points.filter(p => p.kernel === name && measure.value(p)).map(p => {
     const v = measure.value(p), [low, high] = measure.ends ? measure.ends(p, v) : [v, v];
     return { p, v, low, high, i: shown.workloads.findIndex(w => place(w) === place(p)) };
@@ -171,8 +172,9 @@ function drawChart() {
   if (!all.length) { host.replaceChildren(el("p", { class: "hint" }, "The records hold no " + measure.name + " here.")); columns = []; return; }
   const roofs = unique(shown.used.map(r => measure.roof ? measure.roof(r) : null).filter(Boolean)), roof = roofs.length ? Math.max(...roofs) : null;
   const right = phone ? 14 : 24 + Math.max(...lines.map(line => wide(cut(line.name)))), left = 62, top = 26;
-  const texts = shown.workloads.map(w => byN ? grouped(w.N) : named(w) || w.B + "\u00d7" + w.N);
+  const short = w => named(w).length && named(w).length <= 12 ? named(w) : w.B + "\u00d7" + w.N, texts = shown.workloads.map(w => byN ? grouped(w.N) : short(w));
   const inner = W - left - right, turned = inner / texts.length < Math.max(...texts.map(wide)) + 6 && !byN, bottom = turned ? 30 + .75 * Math.max(...texts.map(wide)) : 46;
+  const H = phone ? 300 : Math.max(400, top + 8 + LABEL * lines.length + bottom); // each curve's name has a line of its own
   const values = [...all.flatMap(m => [m.low, m.high]), ...(roof && (log || roof < 3 * Math.max(...all.map(m => m.high))) ? [roof] : [])];
   const least = Math.min(...values), most = Math.max(...values);
   const y = log ? logScale(least / 1.25, most * 1.25, H - bottom, top) : linearScale(most * 1.06, H - bottom, top);
@@ -188,7 +190,9 @@ function drawChart() {
   art.append(svg("line", { class: "axis", x1: left, x2: W - right, y1: H - bottom, y2: H - bottom }));
   let free = -1e9;
   columns.forEach((cx, i) => {
-    const strong = i === here ? "600" : null;
+    const strong = i === here ? "600" : null, room = Math.abs(cx - columns[here]) >= LABEL || i === here;
+    if (turned && cx >= free && room) free = cx + LABEL;
+    else if (turned) return;
     if (turned) art.append(svg("text", { transform: "translate(" + (cx + 4) + " " + (H - bottom + 14) + ") rotate(-45)", "text-anchor": "end", "font-weight": strong }, texts[i]));
     else if (cx - wide(texts[i]) / 2 > free || i === here) { art.append(svg("text", { x: cx, y: H - bottom + 18, "text-anchor": "middle", "font-weight": strong }, texts[i])); free = cx + wide(texts[i]) / 2 + 6; }
   });
@@ -218,8 +222,8 @@ function drawChart() {
   }
   if (!phone) { // names at the ends, apart from each other
     ends.sort((a, b) => a.y - b.y);
-    ends.forEach((end, i) => { end.at = Math.max(end.y, i ? ends[i - 1].at + 15 : top + 4); });
-    for (let i = ends.length - 1, limit = H - bottom; i >= 0; i--) { ends[i].at = Math.min(ends[i].at, limit); limit = ends[i].at - 15; }
+    ends.forEach((end, i) => { end.at = Math.max(end.y, i ? ends[i - 1].at + LABEL : top + 4); });
+    for (let i = ends.length - 1, limit = H - bottom; i >= 0; i--) { ends[i].at = Math.min(ends[i].at, limit); limit = ends[i].at - LABEL; }
     for (const end of ends) {
       if (end.x < W - right - 40 || Math.abs(end.at - end.y) > 12) art.append(svg("line", { class: "leader", x1: end.x + 7, y1: end.y, x2: W - right + 6, y2: end.at, stroke: colour(end.name) }));
       art.append(svg("text", { x: W - right + 10, y: end.at + 4, fill: colour(end.name) }, cut(end.name)));
@@ -292,7 +296,7 @@ function drawCards() {
 }
 const COLUMNS = [["kernel", p => p.kernel], ["case", p => named(p)], ["B", p => p.B], ["N", p => p.N], ["d", p => p.d], ["ms", p => p.ms, v => digits(v, 4)], ["\u00b1 %", p => 50 * (p.high - p.low) / p.ms, v => v.toPrecision(2)],
   ["n", p => p.samples], ["TFLOP/s", p => p.tflops, v => digits(v, 4)], ["% SGEMM", p => p.sgemm_percent, v => digits(v, 3)], ["GB/s", p => p.gb_per_s, v => digits(v, 3)],
-  ["max error", p => p.max_error, tiny], ["bound", p => p.bound, tiny], ["speed-up", p => MEASURES.times.value(p) ?? null, times], ["record", p => data.records[p.record].name]];
+  ["max error", p => p.max_error, tiny], ["bound", p => p.bound, tiny], ["speed-up", p => MEASURES.times.value(p) ?? null, times], ["record", p => data.records[p.record].name.replace(/\.json$/, "")]];
 function drawTable() {
   const [by, order] = state.sort ? state.sort.split(" ").length > 1 ? [state.sort.slice(0, state.sort.lastIndexOf(" ")), last(state.sort.split(" "))] : ["", ""] : ["", ""];
   const rows = shown.points.filter(p => shown.on.includes(p.kernel)).sort((a, b) => a.N - b.N || a.B - b.B || a.ms - b.ms);
@@ -312,7 +316,7 @@ function fill(id, columns, rows, sorted, onsort) {
   }))]);
   get(id).tBodies[0].replaceChildren(...rows.map(row => el("tr", {}, columns.map(([name, of, text], i) => {
     const value = of(row), shows = value === null || value === undefined ? "\u2013" : text ? text(value) : String(value);
-    return el(i ? "td" : "th", { scope: i ? null : "row", class: name === "idea" ? "words" : left(name), own: i || data.names.indexOf(value) < 0 ? undefined : value }, i || data.names.indexOf(value) < 0 ? null : el("span", { class: "dot" }), shows);
+    return el(i ? "td" : "th", { scope: i ? null : "row", class: name === "idea" ? "words" : left(name), "data-name": i && name !== "idea" && name !== "(B, N, d)" ? name : null, own: i || data.names.indexOf(value) < 0 ? undefined : value }, i || data.names.indexOf(value) < 0 ? null : el("span", { class: "dot" }), shows);
   }))));
 }
 
@@ -326,8 +330,9 @@ function ladders() { // the cases of a record that hold three rungs or more, the
   }
   return [...found.values()].filter(one => one.points.length > 2).sort((a, b) => b.points.length - a.points.length || b.points[0].B * b.points[0].N ** 2 - a.points[0].B * a.points[0].N ** 2);
 }
+const chosenLadder = () => ladders().find(l => l.key === state.rungs) || ladders()[0];
 function drawLadder() {
-  const all = ladders(), one = all.find(l => l.key === state.rungs) || all[0];
+  const all = ladders(), one = chosenLadder();
   const rungs = [...one.points].sort((a, b) => data.ladder.indexOf(a.kernel) - data.ladder.indexOf(b.kernel)), first = rungs[0];
   options("rungs", all.map(l => [l.key, where(l.points[0]) + ", " + short(l.record.gpu) + ", " + l.points.length + " kernels, " + l.record.name]), one.key);
   get("ladder-title").textContent = "Times on " + where(first) + ", " + short(one.record.gpu);
@@ -364,19 +369,22 @@ function drawTiles() {
   options("cells", [["tflops", MEASURES.tflops.name], ["ms", MEASURES.ms.name]], state.cells);
   get("maps").replaceChildren(...[...groups.values()].map(group => {
     const size = (p, side) => Number(p.tile.split("x")[side]), sizes = side => unique(group.map(p => size(p, side))).sort((a, b) => a - b);
-    const speeds = group.map(p => p.tflops), least = Math.min(...speeds), most = Math.max(...speeds), p0 = group[0];
-    const cell = p => p ? el("td", { class: "heat" + Math.min(4, Math.floor(5 * (p.tflops - least) / (most - least || 1))) + (p.tflops === most ? " best" : ""), title: p.tile + ": " + digits(p.ms, 4) + " ms, " + digits(p.tflops, 4) + " TFLOP/s" },
+    const most = Math.max(...group.map(p => p.tflops)), p0 = group[0];
+    const cell = p => p ? el("td", { class: "heat" + Math.min(data.heat - 1, Math.floor(data.heat * p.tflops / most)) + (p.tflops === most ? " best" : ""), title: p.tile + ": " + digits(p.ms, 4) + " ms, " + digits(p.tflops, 4) + " TFLOP/s" },
       measure.value(p) >= 100 ? digits(measure.value(p), 4) : measure.value(p).toFixed(measure === MEASURES.ms ? 2 : 1)) : el("td", {}, "\u2013");
     return el("div", { class: "card map" }, el("table", {}, el("caption", {}, p0.kernel + " on " + where(p0) + ", " + short(data.records[p0.record].gpu) + ", " + measure.unit),
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "BR \\ BC"), sizes(1).map(bc => el("th", { scope: "col" }, String(bc))))),
       el("tbody", {}, sizes(0).map(br => el("tr", {}, el("th", { scope: "row" }, String(br)), sizes(1).map(bc => cell(group.find(p => size(p, 0) === br && size(p, 1) === bc))))))),
       el("p", { class: "method" }, data.records[p0.record].facts));
   }));
+  const count = data.heat;
+  get("shades").replaceChildren(...Array.from({ length: count }, (_, i) => el("span", { class: "heat" + i }, Math.round(100 * i / count) + (i === count - 1 ? "\u2013100 %" : ""))));
 }
 
 // ---- whole programs
+const withRuns = unique(data.runs.map(r => r.record)), chosenPrograms = () => withRuns.find(i => data.records[i].name === state.programs) ?? withRuns[0];
 function drawPrograms() {
-  const records = unique(data.runs.map(r => r.record)), which = records.find(i => data.records[i].name === state.programs) ?? records[0];
+  const records = withRuns, which = chosenPrograms();
   options("programs-of", records.map(i => [data.records[i].name, data.records[i].name]), data.records[which].name);
   const runs = data.runs.filter(r => r.record === which), cases = runs.filter(r => r.shape), names = unique(runs.map(r => r.program)), keys = unique(cases.map(r => r.case));
   const sums = runs.filter(r => !r.shape);
@@ -480,6 +488,26 @@ function saveCsv() {
   save("hw4-lab.csv", "text/csv", text);
 }
 
+// ---- which records a view shows, and why it does not show the others
+const figuresOf = data.records.map((record, i) => [points.some(p => p.record === i && !p.tile) && "times of kernels", points.some(p => p.record === i && p.tile) && "a sweep of tiles",
+  data.runs.some(r => r.record === i) && "whole programs", data.timelines.some(t => t.record === i) && "blocks in time"].filter(Boolean).join(" and ") || "no figures");
+function unused(view, record, i) { // the reason; empty where it is shown
+  const lacks = what => "it holds " + figuresOf[i] + ", not " + what, other = "another one is chosen above";
+  if (view === "kernels") return "kernels are shown by their text";
+  if (view === "compare") return !figuresOf[i].includes("times") ? lacks("times of kernels") : record.gpu !== shown.gpu ? "of another GPU" : shown.record && shown.record !== record.name ? other
+    : shown.points.some(p => p.record === i) ? "" : "of another head size, type, mask, pass or N than is chosen, or a newer record holds the same";
+  if (view === "ladder") return !ladders().some(l => l.record === record) ? lacks("three kernels on one case") : chosenLadder().record === record ? "" : other;
+  if (view === "tiles") return figuresOf[i].includes("tiles") ? "" : lacks("a sweep of tiles");
+  if (view === "programs") return !figuresOf[i].includes("programs") ? lacks("whole programs") : i === chosenPrograms() ? "" : other;
+  return !figuresOf[i].includes("blocks") ? lacks("blocks in time") : shownTimeline === i ? "" : "of another kernel, or another block is chosen";
+}
+function drawRecords(view) {
+  const reasons = data.records.map((record, i) => unused(view, record, i)), count = reasons.filter(reason => !reason).length;
+  get("records-title").textContent = "Records: " + (count === reasons.length ? "all " + count + " are" : (count || "none") + " of " + reasons.length + (count < 2 ? " is" : " are")) + " shown here";
+  get("records").replaceChildren(...data.records.map((r, i) => el("li", {}, r.facts + " \u00b7 " + r.method, reasons[i] ? el("span", { class: "unused" }, "not shown here: " + reasons[i]) : null,
+    r.failures.length ? el("ul", {}, r.failures.map(one => el("li", {}, one))) : null)));
+}
+
 // ---- all of it
 const VIEWS = [["compare", "Compare", points.some(p => !p.tile), drawCompare], ["ladder", "Ladder", ladders().length > 0, drawLadder], ["tiles", "Tiles", points.some(p => p.tile), drawTiles],
   ["programs", "Programs", data.runs.length > 0, drawPrograms], ["kernels", "Kernels", data.stories.length > 0, drawKernels], ["steps", "Steps", true, drawSteps]].filter(([, , there]) => there);
@@ -487,12 +515,11 @@ function draw() {
   const [view, , , make] = VIEWS.find(([name]) => name === state.view) || VIEWS[0];
   refill(get("tabs"), VIEWS.map(([name, text]) => el("button", { type: "button", role: "tab", id: "tab-" + name, "data-key": name, "aria-controls": "view-" + name, "aria-selected": String(name === view),
     tabindex: name === view ? 0 : -1, onclick: () => change({ view: name }) }, text)));
-  const tabs = get("tabs"), tab = get("tab-" + view), start = tab.offsetLeft - tabs.offsetLeft;
-  tabs.scrollLeft = Math.max(start + tab.offsetWidth - tabs.clientWidth, Math.min(tabs.scrollLeft, start));
   for (const [name] of VIEWS) get("view-" + name).hidden = name !== view;
   get("tip").hidden = true;
   if (view === "compare") choose();
   make();
+  drawRecords(view);
 }
 get("tabs").addEventListener("keydown", event => {
   const names = VIEWS.map(([name]) => name), now = names.indexOf(document.activeElement.dataset.key);
@@ -522,7 +549,6 @@ get("save-ladder").addEventListener("click", () => saveSvg(get("ladder"), "hw4-l
 get("save-programs").addEventListener("click", () => saveSvg(get("programs"), "hw4-programs", captions("programs-method")));
 get("save-csv").addEventListener("click", saveCsv);
 get("facts").textContent = data.gpus.map(gpu => gpu.name).join(" \u00b7 ") + " \u00b7 " + data.records.length + (data.records.length === 1 ? " record" : " records") + " \u00b7 " + grouped(points.length + data.runs.length) + " measurements";
-get("records").replaceChildren(...data.records.map(r => el("li", {}, r.facts + " \u00b7 " + r.method, r.failures.length ? el("ul", {}, r.failures.map(one => el("li", {}, one))) : null)));
 addEventListener("hashchange", () => { read(); draw(); });
 let size = innerWidth;
 addEventListener("resize", () => { if (innerWidth !== size) { size = innerWidth; draw(); } });

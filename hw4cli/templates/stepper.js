@@ -223,6 +223,23 @@ function holds(g, layout, thread, i, j) {
   for (let n = 0; n < (layout.copies || 1); n++) if (first + n * (layout.apart || 0) === thread) return true;
   return false;
 }
+const shares = new WeakMap(); // of layouts: how many elements a thread has that has any, and how many threads these are
+function shareOf(g, layout, columns) {
+  if (!shares.has(layout)) {
+    const counts = new Map();
+    for (let i = 0; i < g.BR; i++) for (let j = 0; j < columns; j++) for (let n = 0; n < (layout.copies || 1); n++) {
+      const thread = ownerOf(g, layout, i, j) + n * (layout.apart || 0);
+      counts.set(thread, (counts.get(thread) || 0) + 1);
+    }
+    shares.set(layout, { each: Math.max(...counts.values()), threads: counts.size });
+  }
+  return shares.get(layout);
+}
+function shareText(g, layout, columns, atOnce, blocks) { // from the whole of it to what a narrow box has room for
+  const { each, threads } = shareOf(g, layout, columns), whole = grouped(each) + " a thread", of = threads < g.threads ? whole + " of " + grouped(threads) : whole;
+  const more = atOnce < columns ? ", " + grouped(each * atOnce / columns) + " at a time" : blocks > 1 ? ", in " + blocks + " blocks" : "";
+  return [of + more, of, whole, grouped(each)];
+}
 function spans(rows, columns, test) { // rectangles [row, column, rows, columns] of what passes, runs of equal rows as one
   const found = [], open = new Map();
   for (let i = 0; i <= rows; i++) {
@@ -273,7 +290,7 @@ function drawMap(w) {
   }
   const mark = y(w.row0 + w.row + .5);
   out.append(svg("path", { d: "M" + (left - 3) + "," + mark + "l-7,-4v8z", class: "pointer" }));
-  out.append(label(left, top - 8, "keys 0 \u2026 " + grouped(w.N - 1), { class: "soft" }), label(0, 0, "queries", { class: "soft", transform: "translate(10 " + (top + side) + ") rotate(-90)" }));
+  out.append(label(left, top - 8, "keys 0 \u2026 " + grouped(w.N - 1), { class: "soft" }), label(0, 0, "queries", { class: "soft", transform: "translate(12 " + (top + side) + ") rotate(-90)" }));
   out.append(label(left, top + side + 17, "batch " + w.batch + " of " + w.B + ", tiles of " + g.BR + " \u00d7 " + g.BC, { class: "soft" }));
   host.replaceChildren(out);
   map.place = (px, py) => [(px - left) / unit, (py - top) / unit];
@@ -312,16 +329,16 @@ function drawMemory(w) {
     else if (caption && has.tile !== null && width > wide(String(has.tile)) + 2) out.append(label(x + width / 2, shareY + 37, String(has.tile), { "text-anchor": "middle", class: "small" }));
     x += width;
   }
-  const per = (layout, columns) => w.paper ? "" : digits(g.BR * columns * (layout.copies || 1) / g.threads, 3) + " a thread", inShared = w.regions.some(([name]) => name === "S");
-  const wants = [...(w.work.parts.some(p => p.phases.some(f => f.moves.some(m => m.what === "Q" && m.to === "registers"))) ? [["Q", "of its rows"]] : []),
-    ["S", inShared && !w.paper ? per(g.scores, g.sub) + ", then shared" : per(g.scores, g.sub)], ["m, l", w.work.maximum === "zero" ? "m = 0" : "of each row"], ["O", per(g.outputs, g.width / g.value_blocks)]];
+  const inShared = w.regions.some(([name]) => name === "S"), scores = w.paper ? [""] : shareText(g, g.scores, g.BC, g.sub, 1), outputs = w.paper ? [""] : shareText(g, g.outputs, g.d, g.d, g.value_blocks);
+  const wants = [...(w.work.parts.some(p => p.phases.some(f => f.moves.some(m => m.what === "Q" && m.to === "registers"))) ? [["Q", ["of its rows"]]] : []),
+    ["S", inShared && !w.paper ? [scores[0] + ", then shared", ...scores] : scores], ["m, l", [w.work.maximum === "zero" ? "m = 0" : "of each row"]], ["O", outputs]];
   out.append(label(0, regY - 10, w.paper ? "Registers" : "Registers of " + grouped(g.threads) + " threads", { class: "head" }));
   const regW = (W - gap * (wants.length - 1)) / wants.length, regX = {};
-  wants.forEach(([what, text], i) => {
+  wants.forEach(([what, texts], i) => {
     const rx = i * (regW + gap), does = now.phase.does, lit = (what === "S" && (does === "scores" || does === "sum")) || (what === "m, l" && (does === "sum" || does === "max")) || (what === "O" && does === "values");
     regX[what] = rx + regW / 2;
     out.append(box(rx + .5, regY, regW - 1, 44, "region " + tintOf(what) + (lit ? " read" : "")), label(rx + regW / 2, regY + 18, what, { "text-anchor": "middle" }),
-      label(rx + regW / 2, regY + 35, phone && text.length * 5.6 > regW ? text.replace(" a thread", "").replace(", then shared", "") : text.length * 5.8 > regW ? text.replace(", then shared", "") : text, { "text-anchor": "middle", class: "small" }));
+      label(rx + regW / 2, regY + 35, texts.find(text => text.length * 5.9 + 4 < regW) ?? last(texts), { "text-anchor": "middle", class: "small" }));
   });
   const arrow = (x1, y1, x2, y2, words, className) => {
     const middle = (y1 + y2) / 2, down = y2 > y1 ? 1 : -1, tip = y2 - down * 7;
@@ -437,13 +454,16 @@ function missing(w) { // what a tile of scores lacks
 
 // ---- one block in time, where a record has it
 const WINDOW = 4; // tiles that are shown at once
+let shownTimeline = -1; // the record that the block is from
 function drawTimeline(w) {
+  shownTimeline = -1;
   const own = data.timelines.map((t, i) => ({ ...t, i })).filter(t => t.kernel === w.kernel && t.spans.length), host = get("spans");
   get("timeline-card").hidden = !own.length || w.paper;
   if (!own.length || w.paper) return;
   const t = own.find(one => String(one.i) === state.timeline) || own.find(one => one.shape.join() === [w.B, w.N, w.d].join()) || own[0], record = data.records[t.record];
   options("timeline", own.map(one => [String(one.i), "(" + one.shape.join(", ") + "), block " + one.block + ", " + short(data.records[one.record].gpu) + ", " + data.records[one.record].name]), String(t.i));
   get("timeline").closest("label").hidden = false;
+  shownTimeline = t.record;
   const tiles = unique(t.spans.map(([, tile]) => tile)).sort((a, b) => a - b), most = last(tiles), at = Math.max(0, Math.min(most, Math.floor(((w.now.tile ?? w.first) - w.first) * w.g.BC / t.keys)));
   const from = Math.max(0, Math.min(at, most - WINDOW + 1)), inside = t.spans.filter(([, tile]) => tile >= from && tile < from + WINDOW), warps = unique(t.spans.map(([warp]) => warp)).sort((a, b) => a - b);
   const rows = warps.flatMap(warp => unique(t.spans.filter(s => s[0] === warp).map(s => s[2])).sort((a, b) => a - b).map(activity => [warp, activity]));

@@ -26,8 +26,9 @@ def escaped(text: object) -> str:
 PARTS = {
     "scoreboard": ("common", "board", "scoreboard"),
     "leaderboard": ("common", "board", "leaderboard"),
-    "lab": ("lab", "stepper"),
+    "lab": ("common", "lab", "stepper"),
 }
+PAIR = re.compile(r"--([\w-]+): light-dark\((#[0-9a-f]{6}), (#[0-9a-f]{6})\)")
 
 
 def filled(name: str, title: str, tab: str = "", style: str = "", **parts: str) -> str:
@@ -42,6 +43,11 @@ def filled(name: str, title: str, tab: str = "", style: str = "", **parts: str) 
     own = f"<style>{style}</style>" + (f"<script>{script}</script>" if script else "")
     page = Template(_text("head.html") + markup)
     return page.substitute(policy=policy(own), style=style, script=script, title=title, tab=tab or title, **parts)
+
+
+def palette() -> dict[str, tuple[str, str]]:
+    """The colours that all pages share, by name ("ink"), on light paper and on dark: "#rrggbb"."""
+    return {name: (light, dark) for name, light, dark in PAIR.findall(_text("common.css"))}
 
 
 def _text(name: str) -> str:

@@ -2,7 +2,7 @@
 
 import time
 
-from browser import find, hover, press
+from browser import find, hover, press, visit
 from labpage import at, choose, state, texts, toggle
 from records import KEPT_RECORDS
 
@@ -124,8 +124,7 @@ def test_the_address_keeps_what_is_chosen_and_a_copy_of_it_shows_the_same(lab):
     find(lab, "#table thead button[data-key='TFLOP/s']").click()
     assert state(lab) == {"measure": "tflops", "d": "32", "off": "exact", "sort": "TFLOP/s ascending"}
     link, rows = lab.current_url, texts(lab, "#table tbody tr")
-    lab.get("about:blank")
-    lab.get(link)
+    visit(lab, link)
     assert texts(lab, "#table tbody tr") == rows
     assert toggle(lab, "exact").get_attribute("aria-pressed") == "false"
     at(lab, gpu="nowhere", d="7", view="none", at="x", base="x", off="a,b", over="?", measure="no", sort="x y")

@@ -1,11 +1,12 @@
 """The lab page in a real browser: its other views, small screens, dark ones, and records that hold little."""
 
 import json
+from itertools import pairwise
 
 import pytest
-from browser import COLOURS, PHONE, find, opened, screen
+from browser import COLOURS, PHONE, find, opened, screen, visit
 from labpage import at, choose, state, texts
-from records import row, written
+from records import COMMITTED, row, written
 
 from hw4cli.show.labpage import page
 from hw4cli.show.records import load
@@ -53,8 +54,7 @@ def test_a_kernel_shows_its_story_its_source_and_what_it_changed(lab):
 @pytest.mark.parametrize("view", VIEWS)
 def test_a_phone_scrolls_tables_and_code_but_not_the_page(lab, address, view):
     screen(lab, PHONE)
-    lab.get("about:blank")
-    lab.get(f"{address}#view={view}")
+    visit(lab, f"{address}#view={view}")
     assert lab.execute_script("return [document.documentElement.scrollWidth, innerWidth]") == [PHONE, PHONE]
     assert find(lab, f"#tab-{view}").rect["x"] + find(lab, f"#tab-{view}").rect["width"] <= PHONE
 
@@ -79,8 +79,7 @@ return [...document.body.querySelectorAll("*")].filter(one => hasText(one) && on
 def test_text_is_readable(lab, address, scheme):
     screen(lab, scheme=scheme)
     for view in (*VIEWS, "kernels&kernel=warp&diff=shared"):
-        lab.get("about:blank")
-        lab.get(f"{address}#view={view}")
+        visit(lab, f"{address}#view={view}")
         found = lab.execute_script(COLOURS + CONTRASTS)
         assert len(found) > 10
         assert [(name, round(ratio, 2)) for name, ratio in found if ratio < 4.5] == []
@@ -90,8 +89,7 @@ def test_the_page_is_there_within_a_second(lab, address):
     """Of its own work: what a loaded machine adds is not the page's."""
 
     def milliseconds():
-        lab.get("about:blank")
-        lab.get(address)
+        visit(lab, address)
         return lab.execute_script("return performance.getEntriesByType('navigation')[0].domComplete")
 
     assert any(milliseconds() < 1000 for _ in range(10))
@@ -135,3 +133,83 @@ def test_a_page_of_little_data_is_whole_and_complains_of_nothing(chromium, tmp_p
             at(chromium, view=view)
             assert chromium.execute_script("return document.documentElement.scrollWidth") == PHONE
             assert len(chromium.find_elements("css selector", "[role=tabpanel]:not([hidden])")) == 1
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """The address of a page of all records of the tree."""
+    path = tmp_path_factory.mktemp("whole") / "lab.html"
+    path.write_text(page([load(record) for record in COMMITTED], "whole"))
+    return path.as_uri()
+
+
+BOXES = """
+return [...document.querySelectorAll(arguments[0])].map(one => {
+  const { left, right, top, bottom } = one.getBoundingClientRect();
+  return [one.textContent, left, top, right, bottom];
+});
+"""
+
+
+@pytest.mark.parametrize("scale", ["log", "linear"])
+def test_every_curve_has_its_name_beside_it_and_no_name_covers_another(chromium, whole, scale):
+    with opened(chromium, f"{whole}#over=cases&scale={scale}"):
+        kernels = texts(chromium, "#legend button")
+        names = chromium.execute_script(BOXES, "#chart text[fill]")
+        _, left, top, right, bottom = chromium.execute_script(BOXES, "#chart svg")[0]
+    assert len(kernels) > 20
+    assert sorted(name for name, *_ in names) == sorted(kernels)
+    assert all(x0 >= left and y0 >= top and x1 <= right and y1 <= bottom for _, x0, y0, x1, y1 in names)
+    middles = sorted((y0 + y1) / 2 for _, _, y0, _, y1 in names)
+    assert min(b - a for a, b in pairwise(middles)) > 12
+
+
+def test_on_a_phone_the_names_of_workloads_do_not_cover_each_other(chromium, whole):
+    with opened(chromium, f"{whole}#over=cases"):
+        screen(chromium, PHONE)
+        visit(chromium, f"{whole}#over=cases")
+        places = sorted(left for _, left, *_ in chromium.execute_script(BOXES, "#chart text[transform]"))
+        bold = texts(chromium, "#chart text[font-weight='600']")
+    assert len(places) > 5
+    assert min(b - a for a, b in pairwise(places)) > 8
+    assert bold == ["t28"], "the chosen one is named"
+
+
+def test_tiles_that_are_nearly_as_fast_have_nearly_the_same_shade(chromium, whole):
+    """13.8 and 11.7 TFLOP/s of a kernel lay at the two ends of its colours; so did 48.7 and 39.2."""
+    with opened(chromium, f"{whole}#view=tiles"):
+        cells = chromium.execute_script(
+            "return [...document.querySelectorAll('.map')].map(one => [one.querySelector('caption').textContent,"
+            "[...one.querySelectorAll('td[class]')].map(td =>"
+            "[parseFloat(td.textContent), Number(td.className.match(/heat(\\d+)/)[1])])])"
+        )
+        shades = texts(chromium, "#shades span")
+    assert shades == ["0", "10", "20", "30", "40", "50", "60", "70", "80", "90–100 %"]
+    steps = {caption.partition(" on ")[0]: dict(pairs) for caption, pairs in reversed(cells)}["halfwarp"]
+    assert (steps[13.8], steps[11.7]) == (9, 8)
+    for _, pairs in cells:
+        best = max(rate for rate, _ in pairs)
+        assert all(abs(10 * rate / best - step) <= 1.1 for rate, step in pairs)
+
+
+def test_the_list_of_records_is_folded_and_says_why_one_is_not_shown(chromium, whole):
+    with opened(chromium, f"{whole}#view=tiles"):
+        assert find(chromium, "#records-title").text == f"Records: 4 of {len(COMMITTED)} are shown here"
+        height = "return document.querySelector('footer').offsetHeight / document.body.scrollHeight"
+        assert chromium.execute_script(height) < 0.1
+        find(chromium, "footer summary").click()
+        listed = dict(zip([path.name for path in COMMITTED], texts(chromium, "#records > li"), strict=True))
+        assert "not shown" not in listed["h200-tiles.json"]
+        assert listed["h100-thirty.json"].endswith("not shown here: it holds times of kernels, not a sweep of tiles")
+        at(chromium, view="compare", gpu="NVIDIA H200", d="64")
+        listed = dict(zip(listed, texts(chromium, "#records > li"), strict=True))
+        assert listed["h100-flash.json"].endswith("not shown here: of another GPU")
+        assert "it holds whole programs, not times of kernels" in listed["h200-end-to-end.json"]
+        assert "not shown" not in listed["h200-ladder.json"]
+        at(chromium, view="programs", programs="h200-end-to-end.json")
+        listed = dict(zip(listed, texts(chromium, "#records > li"), strict=True))
+        assert listed["h100-end-to-end.json"].endswith("not shown here: another one is chosen above")
+        at(chromium, view="steps", kernel="flash", shape="t28")
+        assert find(chromium, "#records-title").text == f"Records: 1 of {len(COMMITTED)} is shown here"
+        at(chromium, view="kernels")
+        assert find(chromium, "#records-title").text == f"Records: none of {len(COMMITTED)} is shown here"

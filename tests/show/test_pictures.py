@@ -1,6 +1,8 @@
 """Pictures as data: what is drawn is what was measured, and nothing is drawn that was not."""
 
 import json
+from itertools import combinations
+from math import dist
 
 import pytest
 from helpers import ROOT
@@ -14,7 +16,7 @@ from hw4cli.show.curves import energy, latency, rate, roofline, speedup
 from hw4cli.show.kinds import KINDS
 from hw4cli.show.records import load
 from hw4cli.show.scaling import IDEAL, load_scaling, scaling
-from hw4cli.show.style import OTHERS, PEERS, colours
+from hw4cli.show.style import NEUTRAL, OTHERS, PEERS, STEPS, colours, heat, heat_step
 
 
 def marks(picture, name, panel=0, limit=False):
@@ -175,3 +177,44 @@ def test_a_name_keeps_its_colour_and_no_two_share_one():
     assert found["flash"] == colours(["flash"])["flash"]
     assert found["torch math"] in PEERS
     assert found["mine.cu"] in OTHERS
+
+
+def linear(colour):
+    """Red, green and blue of light, 0 to 1, of "#rrggbb"."""
+    parts = (int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5))
+    return [part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts]
+
+
+def oklab(colour):
+    """A colour where distances are what an eye sees (Ottosson 2020, "A perceptual color space")."""
+    cones = ((0.4122214708, 0.5363325363, 0.0514459929), (0.2119034982, 0.6806995451, 0.1073969566))
+    cones += ((0.0883024619, 0.2817188376, 0.6299787005),)
+    l, m, s = (sum(a * b for a, b in zip(row, linear(colour), strict=True)) ** (1 / 3) for row in cones)  # noqa: E741
+    rows = ((0.2104542553, 0.7936177850, -0.0040720468), (1.9779984951, -2.4285922050, 0.4505937099))
+    rows += ((0.0259040371, 0.7827717662, -0.8086757660),)
+    return [a * l + b * m + c * s for a, b, c in rows]
+
+
+def contrast(one, other):
+    """Of two colours, 1 to 21 (WCAG 2)."""
+    low, high = sorted(0.2126 * r + 0.7152 * g + 0.0722 * b for r, g, b in (linear(one), linear(other)))
+    return (high + 0.05) / (low + 0.05)
+
+
+@pytest.mark.parametrize("scheme", [0, 1])
+def test_no_two_colours_are_alike_and_each_can_be_read_as_text(scheme):
+    """smallbr and split8 were: #99601f and #9a5b00."""
+    own = {name: variant.colour for name, variant in VARIANTS.items() if variant.colour}
+    every = {**own, **{f"other {place}": pair for place, pair in enumerate((*OTHERS, *PEERS))}}
+    near = {(a, b): round(dist(oklab(every[a][scheme]), oklab(every[b][scheme])), 3) for a, b in combinations(every, 2)}
+    assert [(names, apart) for names, apart in near.items() if apart < 0.05] == []
+    paper = NEUTRAL["paper"][scheme]
+    assert [name for name, pair in every.items() if contrast(pair[scheme], paper) < 4.5] == []
+
+
+def test_the_cells_of_a_heat_map_are_shares_of_the_best_and_what_stands_on_them_can_be_read():
+    assert [heat_step(value, 13.8) for value in (13.8, 12.5, 11.7, 7.0, 0.1)] == [STEPS - 1, 9, 8, 5, 0]
+    for scheme in (0, 1):
+        assert all(contrast(cell[scheme], ink[scheme]) > 4.5 for cell, ink in heat())
+        brightness = [sum(linear(cell[scheme])) for cell, _ in heat()]
+        assert brightness == sorted(brightness, reverse=scheme == 0), "the more, the further from the paper"

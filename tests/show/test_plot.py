@@ -4,6 +4,7 @@ import sys
 import xml.etree.ElementTree as ET
 
 import pytest
+from browser import COLOURS, opened, screen
 from helpers import ROOT, fails, folder_is_clean
 from records import KEPT, kept, row, written
 
@@ -23,6 +24,36 @@ def test_the_same_record_makes_the_same_file_in_every_process(hw4, tmp_path):
     assert drawn == render(picture, "svg")
     assert all(words in drawn.decode() for words in (">flash</text>", "5.792 ms  ×30.3", "commit 4f5e727"))
     folder_is_clean(tmp_path, "a.svg")
+
+
+def test_a_picture_is_read_out_by_its_title_and_what_it_was_made_of():
+    root = ET.fromstring(render(KINDS["ladder"]([kept("h200-ladder")]), "svg"))
+    svg = "{http://www.w3.org/2000/svg}"
+    assert root.get("role") == "img"
+    assert [child.tag for child in root][:2] == [f"{svg}title", f"{svg}desc"]
+    assert root[0].text == "The ladder on t28 (4, 16384, 64)"
+    assert "commit 4f5e727" in root[1].text
+
+
+INKS = """
+const svg = document.querySelector("svg"), paper = numbers(getComputedStyle(svg.querySelector("#patch_1 path")).fill);
+const ink = one => contrast(numbers(getComputedStyle(one).fill), paper);
+return [paper, [...svg.querySelectorAll("text")].map(one => [one.textContent, ink(one)])];
+"""
+
+
+@pytest.mark.parametrize("kind", ["ladder", "rate"])
+def test_where_the_readers_system_is_dark_a_picture_is_dark_and_can_be_read(chromium, tmp_path, kind):
+    (tmp_path / "a.svg").write_bytes(render(KINDS[kind]([kept("h200-ladder")]), "svg"))
+    with opened(chromium, (tmp_path / "a.svg").as_uri()):
+        papers = []
+        for scheme in ("light", "dark"):
+            screen(chromium, scheme=scheme)
+            paper, inks = chromium.execute_script(COLOURS + INKS)
+            papers.append(sum(paper))
+            assert len(inks) > 15
+            assert [(text, ratio) for text, ratio in inks if ratio < 4.5] == []
+        assert papers[0] > 3 * 200 and papers[1] < 3 * 60
 
 
 @pytest.mark.parametrize(("form", "start"), [("png", b"\x89PNG"), ("pdf", b"%PDF")])

@@ -2,11 +2,12 @@
 
 import json
 import math
+import re
 import time
 
 import numpy as np
 import pytest
-from browser import PHONE, find, opened, press, screen
+from browser import PHONE, find, opened, press, screen, visit
 from labpage import at, choose, state, texts
 from ownership import owners
 from records import blocks
@@ -207,8 +208,7 @@ def test_keys_walk_and_play_and_the_address_keeps_where_one_is(lab):
     find(lab, "#forward").click()
     assert state(lab) == {"view": "steps", "cc": "90", "kernel": "flash", "mask": "causal", "step": "1"}
     link, text = lab.current_url, find(lab, "#step-text").text
-    lab.get("about:blank")
-    lab.get(link)
+    visit(lab, link)
     assert find(lab, "#step-text").text == text
 
 
@@ -284,3 +284,34 @@ def test_what_no_address_should_hold_is_taken_for_nothing(lab):
     at(lab, view="steps", kernel="nosuch", shape="?", cc="1", mask="x", order="9", block="-5", row="x", thread="1e9")
     assert find(lab, "#step-name").text == "Load Q"
     assert find(lab, "#block").get_attribute("value") == "0"
+
+
+CAPTIONS = """
+const shown = {};
+for (const text of document.querySelectorAll("#memory text.small")) {
+  const name = text.previousElementSibling.textContent;
+  if (name === "S" || name === "O") shown[name] = text.textContent;
+}
+const words = document.querySelector("#hierarchy").textContent.matchAll(/([\\d,]+) of ([SO]) in/g);
+const said = Object.fromEntries([...words].map(m => [m[2], m[1]]));
+return [shown, said];
+"""
+
+
+@pytest.mark.parametrize("cc", ["61", "80", "90"])
+def test_what_a_thread_holds_is_one_number_wherever_it_is_said(lab, cc):
+    """ "S 24 a thread" stood beside "thread 37: 32 of S": 128 of 512 threads hold nothing, which an average hides."""
+    for shape in ("t05", "t28", "t30"):
+        for kernel in lab.execute_script("return data.steps.kernels"):
+            at(lab, view="steps", cc=cc, kernel=kernel, shape=shape)
+            if not find(lab, "#memory").is_displayed():
+                continue
+            shown, said = lab.execute_script(CAPTIONS)
+            assert said, (kernel, shape)
+            for name, count in said.items():
+                assert re.match(r"[\d,]+", shown[name])[0] == count, (kernel, shape, name, shown[name])
+
+
+def test_of_a_block_with_threads_that_only_copy_the_others_are_counted(lab):
+    begin(lab, kernel="split", shape="t28", step="8")
+    assert "32 a thread of 384" in texts(lab, "#memory text.small")

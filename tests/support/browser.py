@@ -11,7 +11,11 @@ from needs import skip_without
 WIDTH, PHONE = 1280, 360
 # For scripts on colours: their numbers, one over another, and the contrast of two (WCAG), 1 to 21.
 COLOURS = """
-const numbers = text => text.match(/[\\d.]+/g).map(Number);
+const numbers = text => {
+  const found = text.match(/[\\d.]+/g).map(Number);
+  const mixed = text.startsWith("color(srgb "); // of color-mix()
+  return mixed ? found.map((share, i) => i < 3 ? 255 * share : share) : found;
+};
 const over = ([r, g, b, a = 1], below) => [r, g, b].map((c, i) => c * a + below[i] * (1 - a));
 const bright = color => color.map(c => (c /= 255) <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4)
   .reduce((sum, c, i) => sum + c * [.2126, .7152, .0722][i], 0);
@@ -49,13 +53,23 @@ def screen(browser, width=WIDTH, scheme="light", media="", scripts=True):
     browser.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": not scripts})
 
 
+def visit(browser, address):
+    """The page at an address, opened anew and complete: a browser on a busy machine may say so too early."""
+    from selenium.webdriver.support.ui import WebDriverWait
+
+    browser.get("about:blank")  # or an address that differs in its fragment alone would open nothing
+    browser.get(address)
+    there = "return document.readyState === 'complete' && location.href !== 'about:blank'"
+    WebDriverWait(browser, 120).until(lambda it: it.execute_script(there))
+
+
 @contextmanager
 def opened(browser, address):
     """The page at an address, open; at the end nothing was asked for but the page itself, and nothing complained."""
     screen(browser)
-    browser.get("about:blank")  # or an address that differs in its fragment alone would open nothing
+    browser.get("about:blank")
     browser.get_log("browser"), browser.get_log("performance")
-    browser.get(address)
+    visit(browser, address)
     yield
     screen(browser)
     assert browser.get_log("browser") == []

@@ -10,8 +10,11 @@ from helpers import fits, on_a_terminal, random_block, run_hw4, write_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from hw4cli.cli.terminal import ladder
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.stream.timeline import Timeline
 from hw4cli.text import tables
+from hw4cli.text.tables import Bars
 from hw4cli.text.words import wrapped
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
@@ -31,8 +34,27 @@ def test_the_ladder_fits(hw4, width):
     assert fits(shown, width), shown
     lost, added = Counter(shown.split()), Counter((plain.stdout + plain.stderr).split())
     lost, added = added - lost, lost - added
-    assert set(lost) <= {"registers", "occupancy", "-"}, "columns that are empty without a GPU"
-    assert set("".join(added)) <= set("of227KB▏▎▍▌▋▊▉█#"), "bars"
+    narrow = {"shared", "runs", "on", "idea"} if width < 200 else set()
+    assert set(lost) <= {"registers", "occupancy", "-", *narrow}, "columns that are empty without a GPU"
+    if width == 200:
+        assert set("".join(added)) <= set("of227KB▏▎▍▌▋▊▉█#"), "bars"
+
+
+def test_on_80_columns_the_ladder_takes_a_line_a_kernel_and_the_ideas_come_below():
+    _, shown = on_a_terminal(80, "explain", "1,4096,32", env=NO_GPU)
+    figures, _, ideas = shown[shown.index("kernel ") :].partition("\n\n")
+    lines = figures.splitlines()
+    assert [line.split()[0] for line in lines] == ["kernel", *VARIANTS]
+    assert lines[0].split() == ["kernel", "tiles", "threads", "KB", "measured", "proven", "cc"]
+    assert {len(line.split()) for line in lines} == {7}
+    assert all(" ".join(ideas.split()).count(" ".join(variant.idea.split())) == 1 for variant in VARIANTS.values())
+
+
+def test_with_a_gpus_figures_too_a_line_has_80_columns():
+    row = {"kernel": max(VARIANTS, key=len), "tiles": "128x128", "threads": 1024, "shared KB": 227.5, "registers": 255}
+    row |= {"occupancy": 0.125, "measured": "2.2e-05", "proven": "1.6e-03", "runs on": "8.0+", "idea": "x " * 50}
+    figures, _, _ = ladder._table([row, row], 80, Bars("warps", [0.1, 0.1], True, 6)).partition("\n\n")
+    assert len(figures.splitlines()) == 3
 
 
 @pytest.mark.parametrize("width", WIDTHS)

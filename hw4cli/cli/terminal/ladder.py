@@ -60,7 +60,7 @@ def show_ladder(gpu_name: str | None, d: int, as_json: bool, outputs: Sequence[P
         empty = [key for key in rows[0] if all(row[key] is None for row in rows)]
         rows = [{key: value for key, value in row.items() if key not in empty} for row in rows]
     document = json.dumps(whole, indent=1) + "\n"
-    click.echo(document if as_json else tables.plain(*_cells(rows), width, _bars(rows, props)), nl=False)
+    click.echo(document if as_json else _table(rows, width, _bars(rows, props)), nl=False)
     texts = {
         ".json": lambda: document,
         ".csv": lambda: tables.comma_separated(whole),
@@ -68,6 +68,23 @@ def show_ladder(gpu_name: str | None, d: int, as_json: bool, outputs: Sequence[P
     }
     write_outputs(outputs, texts)
     return 0
+
+
+# Headings where the ideas have no room beside the figures: so that these take one line of 80 columns, with a GPU, too.
+NARROW = {"shared KB": "KB", "registers": "regs", "occupancy": "occ.", "runs on": "cc"}
+
+
+def _table(rows: list[dict[str, Any]], width: int | None, bars: "Bars") -> str:
+    """The table with a line a kernel; on a narrow terminal, one of figures, and the ideas below it."""
+    from hw4cli.text import tables
+
+    whole = tables.plain(*_cells(rows), width, bars)
+    if width is None or whole.count("\n") == len(rows) + 1:
+        return whole
+    figures = [{NARROW.get(key, key): value for key, value in row.items() if key != "idea"} for row in rows]
+    longest = max(len(row["kernel"]) for row in rows) + len(tables.GAP)
+    ideas = (wrapped(row["idea"], width, " " * longest, f"{row['kernel']:<{longest}}") for row in rows)
+    return "\n".join([tables.plain(*_cells(figures), width), *ideas, ""])
 
 
 def _cells(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
@@ -129,10 +146,14 @@ def suite_errors(variant: Variant, props: DeviceProperties) -> tuple[float | Non
 
 
 def architectures(variant: Variant, shape: Workload) -> str:
-    """The known compute capabilities whose shared memory a block of the variant fits."""
+    """The known compute capabilities whose shared memory a block of the variant fits: "all", "8.0+" or "8.0,9.0"."""
     fitting = []
     for cc, props in DEVICES.items():
         with suppress(MachineError):
             variant.plan(shape, props)
             fitting.append(cc)
-    return "all" if fitting == list(DEVICES) else ",".join(f"{cc / 10:.1f}" for cc in fitting)
+    if fitting == list(DEVICES):
+        return "all"
+    if fitting and fitting == list(DEVICES)[-len(fitting) :]:
+        return f"{fitting[0] / 10:.1f}+"
+    return ",".join(f"{cc / 10:.1f}" for cc in fitting)

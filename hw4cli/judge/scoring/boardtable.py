@@ -42,9 +42,9 @@ def row(board: Board, place: int) -> str:
     name = escaped(one.user)
     shown, mark, title = f'<a href="#{board.ids[place]}"><bdi>{name}</bdi></a>', "", name
     if one.late:
-        shown, mark = f"{shown} <small>late</small>", ' class="late"'
+        shown, mark = f"{shown}<small>late</small>", ' class="late"'
         title = f"{name}\nhanded in {duration(one.late)} late"
-    user = f'<th scope="row"{mark} title="{title}">{shown}</th>'
+    user = f'<th scope="row"{mark} title="{title}"><div>{shown}</div></th>'
     passed = f"{one.passed} of {len(one.cases)} cases"
     cells = [
         f'<tr data-place="{place}">{user}{_rank(one)}',

@@ -47,6 +47,7 @@ def page(
         legend="".join(
             f'<li><span class="c {style}">{sample}</span> {words}</li>\n' for style, sample, words in LEGEND
         ),
+        size=' class="few-cases"' if len(board.cases) <= FEW_CASES else "",
         head=head(board),
         rows="".join(row(board, place) for place in places),
         foot=foot(board),
@@ -55,6 +56,7 @@ def page(
     )
 
 
+FEW_CASES = 12  # beside so many, names have more room
 WARNING = (
     "This is your own copy: it quotes programs and compilers, and links to the handouts. "
     "<code>hw4 scoreboard DIR -o FILE</code> makes the one to publish."

@@ -68,6 +68,9 @@ class Entry(Outcome):
         return {"schema": SCHEMA, **fields, "date": self.date.isoformat(timespec="seconds")}
 
 
+BEGINS = "`hw4 leaderboard KERNEL CASE` begins one, as in `hw4 leaderboard ./mine.cu t28`"
+
+
 def rounded(samples: Sequence[float]) -> tuple[float, ...]:
     """Samples as an entry keeps them: no clock has more digits."""
     return tuple(float(f"{ms:.{DIGITS}g}") for ms in samples)
@@ -75,11 +78,12 @@ def rounded(samples: Sequence[float]) -> tuple[float, ...]:
 
 @dataclass
 class Entries:
-    """The entries of a folder, in the order of submission, and the numbers, from 1, of its file's lines that are
-    damaged, and of those that a newer hw4 wrote."""
+    """The entries of a folder, in the order of submission, whether it has no file of them, and the numbers, from 1, of
+    that file's lines that are damaged, and of those that a newer hw4 wrote."""
 
     path: Path
     entries: list[Entry] = field(default_factory=list)
+    missing: bool = False
     damaged: list[int] = field(default_factory=list)
     newer: list[int] = field(default_factory=list)
 
@@ -95,8 +99,8 @@ class Entries:
         ]
 
 
-def read(folder: Path) -> Entries:
-    """The entries of a leaderboard's folder. InputError if it has none."""
+def read(folder: Path, begun: bool = True) -> Entries:
+    """The entries of a leaderboard's folder. InputError if it has no file of them; if it need not be `begun`, none."""
     path = folder / NAME
     found = Entries(path)
     try:
@@ -104,8 +108,10 @@ def read(folder: Path) -> Entries:
     except NotADirectoryError:
         raise InputError(f"{folder} is not a folder: name the one with the leaderboard") from None
     except FileNotFoundError:
-        begins = "`hw4 leaderboard KERNEL CASE` begins one, as in `hw4 leaderboard ./mine.cu t28`"
-        raise InputError(f"{folder} holds no leaderboard: {begins}") from None
+        if not begun:
+            found.missing = True
+            return found
+        raise InputError(f"{folder} holds no leaderboard: {BEGINS}") from None
     except OSError as error:
         raise InputError(f"cannot read {path}: {error.strerror}") from None
     for number, line in enumerate(lines, 1):

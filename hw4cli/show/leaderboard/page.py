@@ -19,8 +19,16 @@ from hw4cli.text.words import counted
 
 MEDALS = 3
 MORE = ' class="more"'  # of rows that are not the best of their user
-COLUMNS = {"Rank": "number", "User": "", "Program": "", "Time, ms": "number", "": "bar", "Fastest": "number"}
+BAR = '<span class="unseen">Time as a bar</span>'
+COLUMNS = {"Rank": "number", "User": "", "Program": "", "Time, ms": "number", BAR: "bar", "Fastest": "number"}
 COLUMNS |= {"Slowest": "number", "TFLOP/s": "number", "Submitted": "text"}
+NOBODY = (
+    '<p class="nobody">Nobody has submitted yet: <code>hw4 leaderboard ./mine.cu t28</code> submits a kernel on a '
+    "case, <code>hw4 leaderboard t28 --program ./mine</code> a program.</p>\n"
+)
+CHOICE = (
+    '<p class="choice"><label><input type="checkbox" id="best"{}> Rank only the best entry of each user</label></p>\n'
+)
 NOTES = (
     "A submission is tested against float64, timed on the same data, and timed again in a new process, on new random "
     "data, with a cold L2 cache (a program: with its input not in the page cache). This ranked run counts.",
@@ -44,7 +52,8 @@ def page(boards: Sequence[Board], entries: Sequence[Entry], title: str, best_per
         facts=f"{counted(len(entries), 'submission')} · {_time(now)}",
         tiles=_tiles(own, entries, users),
         index=index,
-        best=" checked" * best_per_user,
+        nobody="" if entries else NOBODY,
+        choice=CHOICE.format(" checked" * best_per_user) if own else "",
         boards="".join(map(_board, boards)),
         notes="".join(f"<p>{note}</p>\n" for note in (*NOTES, f"Made by hw4 {__version__}.")),
         panels="".join(_panel(user, [entry for entry in entries if entry.user == user], own) for user in users),
@@ -91,7 +100,9 @@ def _board(board: Board) -> str:
     ]
     if led := board.leader():
         parts.append(f"<p><b>{_name(led[0].user)}</b> leads since {_time(led[1])}</p>")
-        parts += [progress(board.entries, "Times by the date of submission; the table below has them in numbers"), KEYS]
+        if len(board.entries) > 1:  # one dot is no chart
+            label = "Times by the date of submission; the table below has them in numbers"
+            parts += [progress(board.entries, label), KEYS]
         parts.append(_table(board, every, best))
     if board.published:
         parts.append(_published(board))
@@ -110,7 +121,7 @@ def _table(board: Board, every: Sequence[Place], best: Sequence[Place]) -> str:
     head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for name, kind in COLUMNS.items())
     rows = "".join(_row(board, place, own.get(id(place.entry)), longest) for place in every)
     return (
-        f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{_id(board)}-title"><table>'
+        f'<div class="scroll" tabindex="0" role="region" aria-labelledby="{_id(board)}-title"><table class="stack">'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>"
     )
 
@@ -124,10 +135,12 @@ def _row(board: Board, place: Place, own: Place | None, longest: float) -> str:
         f'<td class="rank">{ranks}</td>'
         f'<th scope="row"><a href="#{user_id(entry.user)}">{_name(entry.user)}</a>{members}</th>'
         f'<td class="text">{escaped(entry.program)}</td>'
-        f'<td class="ms">{milliseconds(times.mean)} <small>± {times.error:.2g}</small></td>'
+        f'<td class="ms" data-unit="ms">{milliseconds(times.mean)} <small>± {times.error:.2g}</small></td>'
         f'<td class="bar">{bar(times.mean, longest, times)}</td>'
-        f"<td>{milliseconds(times.fastest)}</td><td>{milliseconds(times.slowest)}</td>"
-        f'<td>{_rate(board, times.mean)}</td><td class="text">{_time(entry.date)}</td></tr>\n'
+        f'<td data-name="fastest">{milliseconds(times.fastest)}</td>'
+        f'<td data-name="slowest">{milliseconds(times.slowest)}</td>'
+        f'<td data-name="TFLOP/s">{_rate(board, times.mean)}</td>'
+        f'<td class="text" data-name="submitted">{_time(entry.date)}</td></tr>\n'
     )
 
 
@@ -145,15 +158,17 @@ def _published(board: Board) -> str:
         error = f" <small>± {one.error:g}</small>" if one.error else ""
         return (
             f'<tr><th scope="row">{escaped(one.program)}<small>{escaped(one.source)}</small></th>'
-            f'<td class="ms">{milliseconds(one.ms)}{error}</td><td class="bar">{bar(one.ms, longest)}</td>'
-            f"<td>{_rate(board, one.ms)}</td></tr>\n"
+            f'<td class="ms" data-unit="ms">{milliseconds(one.ms)}{error}</td>'
+            f'<td class="bar">{bar(one.ms, longest)}</td>'
+            f'<td data-name="TFLOP/s">{_rate(board, one.ms)}</td></tr>\n'
         )
 
-    heads = (("", "Program and source"), ("number", "Time, ms"), ("bar", ""), ("number", "TFLOP/s"))
+    heads = (("", "Program and source"), ("number", "Time, ms"), ("bar", BAR), ("number", "TFLOP/s"))
     head = "".join(f'<th scope="col" class="{kind}">{name}</th>' for kind, name in heads)
     rows = "".join(map(row, board.published))
     return (
-        f'<div class="scroll published" tabindex="0" role="region" aria-label="Published by others"><table>'
+        '<div class="scroll published" tabindex="0" role="region" aria-label="Published by others">'
+        '<table class="stack">'
         f"<caption>{escaped(published_words(board))}</caption>"
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>"
     )

@@ -107,8 +107,8 @@ def system(material: Material) -> str:
     return table(["", "this system"], [[words, "; ".join(rows[words])] for words in order])
 
 
-def judged(material: Material, drawn: bool) -> str:
-    """Section 3.c: the score, and the cases: all, unless the times of the accepted ones are `drawn`."""
+def judged(material: Material) -> str:
+    """Section 3.c: the score, and all cases."""
     standing = material.judged
     if not standing:
         return missing("no judging is here: `hw4 judge --program ./hw4 --output` into this folder makes a journal")
@@ -118,14 +118,12 @@ def judged(material: Material, drawn: bool) -> str:
     )
     gpu = (standing.session.get("gpu") or {}).get("name")
     where = [f"Judged on {escaped(str(gpu))}."] if gpu else []
-    return "\n\n".join([" ".join([said, *where]), *_results(standing, drawn)])
+    return "\n\n".join([" ".join([said, *where]), *_results(standing)])
 
 
-def _results(standing: Standing, drawn: bool) -> list[str]:
-    """Each case's verdict and time, or, where the accepted ones are drawn, those of the others; reasons only where
-    there is one."""
+def _results(standing: Standing) -> list[str]:
+    """Each case's verdict and time, those that are accepted, too; reasons only where there is one."""
     results = [standing.results[case] for case in standing.cases if case in standing.results]
-    results = [result for result in results if not drawn or result.verdict is not Verdict.AC]
     if not results:
         return []
     reasons = any(result.reason for result in results)

@@ -20,6 +20,9 @@ MADE = "<!-- made by hw4 report -->"  # by which a page is known for one that ma
 KINDS = {".svg": "svg+xml", ".png": "png", ".jpg": "jpeg", ".jpeg": "jpeg", ".gif": "gif", ".webp": "webp"}
 # How a note begins, and the class of its quote.
 NOTES = {"FILL IN": "blank", "MISSING": "missing"}
+LEAST_OF_BLOCKS = 4  # columns of a table that is blocks on a phone
+LONGEST_OF_LINE = 24  # characters of a value that stands beside others there
+SELF_EVIDENT = ("", "(B, N, d)", "verdict", "reason")  # columns whose values need no name
 NOTE = re.compile(rf"^({'|'.join(NOTES)}):\s*")
 
 
@@ -58,6 +61,8 @@ def _rendered(text: str, folder: Path) -> str:
 def _mark_up(tokens: "Sequence[Token]") -> None:
     """Give headings their anchors, blanks their look, and cells their side: a style of its own the policy forbids."""
     for place, token in enumerate(tokens):
+        if token.type == "table_open":
+            _mark_table(tokens, place)
         style = token.attrs.pop("style", None)
         if style:
             token.attrSet("class", "end" if "right" in str(style) else "middle" if "center" in str(style) else "start")
@@ -68,6 +73,27 @@ def _mark_up(tokens: "Sequence[Token]") -> None:
             _mark_blank(token, tokens[place + 1 : place + 3])
         if token.type == "paragraph_open" and inside and (picture := _only_picture(inside)):
             picture.meta["alone"] = token.hidden = tokens[place + 2].hidden = True
+
+
+def _mark_table(tokens: "Sequence[Token]", at: int) -> None:
+    """Give headings their scope. On a phone the rows of a table of several columns become blocks: there each value has
+    its column's name with it, but for what needs none, and what is longer than a number has a line of its own."""
+    end = next(place for place in range(at, len(tokens)) if tokens[place].type == "table_close")
+    inside = range(at, end)
+    heads = [tokens[place + 1].content for place in inside if tokens[place].type == "th_open"]
+    for place in inside:
+        if tokens[place].type == "th_open":
+            tokens[place].attrSet("scope", "col")
+    if len(heads) < LEAST_OF_BLOCKS:
+        return
+    tokens[at].attrSet("class", "stack")
+    cells = [place for place in inside if tokens[place].type == "td_open"]
+    for number, place in enumerate(cells):
+        head, text = heads[number % len(heads)].replace("`", ""), tokens[place + 1].content
+        if number % len(heads) and text and head not in SELF_EVIDENT:
+            tokens[place].attrSet("data-name", head)
+        if len(text) > LONGEST_OF_LINE:
+            tokens[place].attrJoin("class", "words")
 
 
 def _mark_blank(quote: "Token", inside: "Sequence[Token]") -> None:
@@ -92,7 +118,8 @@ def _html(self: "RendererHTML", tokens: "Sequence[Token]", place: int, options: 
 
 
 def _table_open(self: "RendererHTML", tokens: "Sequence[Token]", place: int, options: Any, env: Any) -> str:
-    return '<div class="scroll" tabindex="0" role="region" aria-label="table">\n<table>\n'
+    look = f' class="{tokens[place].attrs["class"]}"' if "class" in tokens[place].attrs else ""
+    return f'<div class="scroll" tabindex="0" role="region" aria-label="table">\n<table{look}>\n'
 
 
 def _table_close(self: "RendererHTML", tokens: "Sequence[Token]", place: int, options: Any, env: Any) -> str:

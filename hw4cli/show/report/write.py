@@ -43,7 +43,7 @@ class Contents:
         if name == "tiles":
             return kernelparts.tiles(self.material, self.figures)
         if name == "judged":
-            return measuredparts.judged(self.material, "process" in self.figures.pictures)
+            return measuredparts.judged(self.material)
         if name == "ladder":
             shown = [self.figures.shown(name)] if len(self.steps) >= LEAST else []
             return "\n\n".join([*shown, ladder_table(self.steps)])

@@ -187,6 +187,18 @@ def test_json_holds_boards_and_entries(hw4_here, folder):
     assert len(found["entries"]) == 5
 
 
+def test_a_leaderboard_without_submissions_is_a_page_that_says_how_to_begin(hw4_here, tmp_path):
+    result = hw4_here("leaderboard", "--board", tmp_path / "none", "-o", tmp_path / "page.html")
+    assert result.returncode == 0
+    assert "holds no leaderboard yet: `hw4 leaderboard KERNEL CASE` begins one" in " ".join(result.stderr.split())
+    text = (tmp_path / "page.html").read_text()
+    assert "Nobody has submitted yet: <code>hw4 leaderboard ./mine.cu t28</code>" in text
+    assert "<b>0</b> <span>submissions</span>" in text
+    assert 'id="best"' not in text
+    assert "Published by others" in text
+    assert not (tmp_path / "none").exists()
+
+
 def test_wrong_questions_are_one_sentence(hw4_here, folder, tmp_path):
     show = ("leaderboard", "--board", folder)
     none = hw4_here("leaderboard", "--board", tmp_path / "none")

@@ -57,6 +57,7 @@ def test_sections_2_and_3_are_made_of_the_profile_the_records_and_the_journal(fi
     assert "| flash | 5.779 | 2.22 | 30.4 |" in section(text, "3.b")
     assert "29 of 30 cases AC, score 57" in section(text, "3.c")
     assert "| t12 | (9600, 128, 64) | TLE |" in section(text, "3.c")
+    assert section(text, "3.c").count(" | AC | ") == 29, "those that passed are listed, too"
 
 
 def test_every_chart_is_a_file_with_axes_in_its_caption(finished):
