@@ -4,6 +4,7 @@
 
 #include <cstdlib>
 #include <sys/mman.h>
+#include <vector>
 #if !defined(__x86_64__)
 #include <ucontext.h>
 #endif
@@ -139,8 +140,7 @@ static void make_fiber(Context& fiber, char* stack) {
     makecontext(&fiber.context, body, 0);
 #endif
 }
-bool make_fibers(const Grid& grid) {
-    job = &grid, stopped = false, host.stack = nullptr;
+bool make_stacks() {
     const unsigned threads = threads_of_block;
     if (threads > stacks_made) {
         if (stacks) munmap(stacks, stacks_made * EACH);
@@ -154,12 +154,32 @@ bool make_fibers(const Grid& grid) {
         for (unsigned t = 0; t < threads; t++) mprotect(stacks + t * EACH, GUARD, PROT_NONE);
         stacks_made = threads;
     }
-    for (unsigned t = 0; t < threads; t++) {
-        make_fiber(contexts[t], stacks + t * EACH + GUARD);
-        index_of[t] = {t % grid.block.x, t / grid.block.x % grid.block.y, t / grid.block.x / grid.block.y};
-    }
+    for (unsigned t = 0; t < threads; t++) make_fiber(contexts[t], stacks + t * EACH + GUARD);
     return true;
 }
+bool make_fibers(const Grid& grid) {
+    job = &grid, stopped = false, host.stack = nullptr;
+    for (unsigned t = 0; t < threads_of_block; t++)
+        index_of[t] = {t % grid.block.x, t / grid.block.x % grid.block.y, t / grid.block.x / grid.block.y};
+    return make_stacks();
+}
+namespace {
+struct Fibers {
+    std::vector<Fiber> fibers;
+    std::vector<Context> contexts;
+    char* stacks = nullptr;
+    unsigned made = 0;
+};
+}
+static Kept<Fibers> kept;
+static void exchange(unsigned n) {
+    Fibers& one = kept.at(n);
+    one.fibers.resize(threads_of_block), one.contexts.resize(threads_of_block);
+    std::swap_ranges(fibers, fibers + threads_of_block, one.fibers.begin());
+    std::swap_ranges(contexts, contexts + threads_of_block, one.contexts.begin());
+    std::swap(stacks, one.stacks), std::swap(stacks_made, one.made);
+}
+static AtSwitch at_switch(exchange);
 int owner_of_stack(const char* at) {
     return at >= stacks && at < stacks + stacks_made * EACH ? (int)((at - stacks) / EACH) : NOBODY;
 }

@@ -2,7 +2,10 @@
 #pragma once
 #include "runtime.h"
 
+#include <algorithm>
+#include <deque>
 #include <string>
+#include <vector>
 
 // ---- What Python sees, through ctypes: hw4cli/emulator/library.py has the same structures
 
@@ -53,6 +56,8 @@ struct Grid {
     void* context;
     size_t context_bytes;  // which it may read
     int gpu = 0;
+    bool cooperative = false;   // its blocks may wait for each other at grid_sync()
+    unsigned resident = ~0u;    // as many blocks are there at once on the GPU, at most
 };
 enum Ended { TO_ITS_END, GIVEN_UP, ASKED_TO_STOP, NO_MEMORY };
 Ended run_grid(const Grid&);
@@ -75,10 +80,39 @@ void spin(uintptr_t pc);
 // Called at every access of shared or global memory: in lockstep, the other lanes come first.
 void take_turns();
 
+// ---- Several blocks under way: those of a whole program that wait for others (grid.cpp)
+
+// What is a block's own lies in variables of the one that runs. When another takes its place, each module exchanges these with
+// what it keeps at a number.
+struct AtSwitch {
+    void (*call)(unsigned kept_at);
+    AtSwitch* next;
+    explicit AtSwitch(void (*call)(unsigned));
+};
+// Values at numbers, made when they are first asked for.
+template <class T> class Kept {
+public:
+    T& at(unsigned n) {
+        while (all.size() <= n) all.emplace_back();
+        return all[n];
+    }
+    // Exchanges the first `n` of an array, where T is a vector.
+    template <class E> void exchange_array(unsigned kept_at, E* live, unsigned n) {
+        T& kept = at(kept_at);
+        if (kept.size() < n) kept.resize(n);
+        std::swap_ranges(live, live + n, kept.begin());
+    }
+
+private:
+    std::deque<T> all;
+};
+extern bool interleaved;  // whether blocks of this launch have taken turns
+
 // ---- Orders (order.cpp)
 
 void launch_begins();
 void block_begins();
+void order_grid();   // all blocks have met
 void launch_ends();
 void order_block();                                         // all threads have met
 void order_warp(unsigned first, uint64_t lanes, bool all);  // these lanes have; all: all that live

@@ -70,6 +70,29 @@ static void clear_shared() {
     forbid(window + dynamic_bytes, WINDOW - dynamic_bytes);
 }
 static AtBlockStart at_start(clear_shared);
+namespace {
+struct SharedMemory {
+    std::vector<char> bytes;
+    Area area;
+};
+}
+static Kept<SharedMemory> kept;
+static void exchange(unsigned n) {
+    SharedMemory& one = kept.at(n);
+    size_t size = dynamic_bytes;
+    for (const Static& each : statics) size += each.bytes;
+    if (one.bytes.size() < size) one.bytes.resize(size);
+    char* to = one.bytes.data();
+    std::swap_ranges(window, window + dynamic_bytes, to), to += dynamic_bytes;
+    for (const Static& each : statics) {
+        char* from = (char*)tls + each.offset;
+        std::swap_ranges(from, from + each.bytes, to), to += each.bytes;
+    }
+    if (!watching || !hooked) return;
+    std::swap(shared_area, one.area);
+    if (shared_area.empty()) shared_area = Area((const char*)((uintptr_t)tls & ~(uintptr_t)3), tls_bytes);
+}
+static AtSwitch at_switch(exchange);
 
 static bool in_window(const char* at) { return at >= window && at < window + WINDOW; }
 static bool beyond_window(const char* at, uint32_t bytes) {
@@ -248,7 +271,7 @@ void access(const void* p, uint32_t bytes, bool write, Strength strength, uintpt
     last_access = pc;
     if (unsettled) settle_stores();
     if (strength != PLAIN && part != SECOND_HALF) spin(pc);  // an atomic is one piece, and counts its changes itself
-    if (write && strength < ATOMIC) memory_changes++;
+    if (write && strength < ATOMIC && owner_of_stack(at) == NOBODY) memory_changes++;
     if (!watching) return;
     if (strength == VOLATILE) note_volatile(at, bytes, write, pc);
 #if defined(EMU_PROGRAM)

@@ -8,6 +8,7 @@
 
 namespace emu {
 int log2_lanes = 5;
+static uint32_t last_epoch = 1;  // of all blocks
 uint32_t epoch = 1, launch_epoch, block_epoch, own[MEMBERS];
 bool clocks;
 static uint32_t synced[MAX_THREADS];                       // each thread's time when its warp last met
@@ -55,10 +56,15 @@ void join(Clock& to, const Clock& from) {
 // A shadow has room for so many epochs; then all that was before is forgotten, and races with it.
 constexpr uint32_t EPOCHS = (1u << 24) - 1;
 static void next_epoch() {
-    if (++epoch < EPOCHS) return;
-    forget_touches();
-    epoch = 3, launch_epoch = 1, block_epoch = 2;
-    blocks.assign(1, {block_epoch, block_of_grid});
+    epoch = ++last_epoch;
+    if (epoch >= EPOCHS) {
+        forget_touches();
+        epoch = last_epoch = 3, launch_epoch = 1, block_epoch = 2;
+        blocks.assign(1, {block_epoch, block_of_grid});
+    } else if (blocks.empty() || blocks.back().second != block_of_grid) {
+        blocks.emplace_back(epoch, block_of_grid);
+    }
+    begin_rows();
 }
 void order_block() {
     next_epoch();
@@ -100,15 +106,43 @@ void launch_begins() {
     log2_lanes = lanes == 64 ? 6 : 5;
     next_epoch();
     launch_epoch = epoch;
-    blocks.clear();
+    blocks.clear(), interleaved = false;
     forget_publications(true), forget_polling(true);
 }
+bool of_other_block(uint32_t at) {
+    return at < block_epoch || (interleaved && at != epoch && block_at(at) != block_of_grid);
+}
+void order_grid() {
+    next_epoch();
+    launch_epoch = epoch;  // all that was touched before is past
+    settle_freshness();
+}
+
+// ---- Blocks that take turns
+
+namespace {
+struct Times {
+    uint32_t epoch = 0, block_epoch = 0;
+    bool clocks = false;
+    std::vector<uint32_t> own, synced, known;
+    std::vector<uint32_t*> made;
+};
+}
+static Kept<Times> kept;
+static void exchange(unsigned n) {
+    Times& one = kept.at(n);
+    std::swap(epoch, one.epoch), std::swap(block_epoch, one.block_epoch), std::swap(clocks, one.clocks);
+    known.swap(one.known), made.swap(one.made);
+    one.own.resize(MEMBERS), one.synced.resize(MAX_THREADS);
+    std::swap_ranges(own, own + MEMBERS, one.own.begin()), std::swap_ranges(synced, synced + MAX_THREADS, one.synced.begin());
+}
+static AtSwitch at_switch(exchange);
+
 void launch_ends() { end_of_touches(); }
 void block_begins() {
     next_epoch();
     block_epoch = epoch;
     forget_publications(false), forget_polling(false), forget_flags();
-    blocks.emplace_back(epoch, block_of_grid);
     clocks = false;
     for (uint32_t* clock : made) free(clock);
     made.clear();

@@ -18,5 +18,6 @@ uint32_t time_of_warp(unsigned thread);  // its time when its warp last met
 bool same_warp(unsigned a, unsigned b);
 // Whether what thread `who` did at a time, in this epoch, comes before what thread t does now.
 bool before(int who, uint32_t time, int t);
+bool of_other_block(uint32_t epoch);  // whether another block ran then, of this launch or an earlier one
 unsigned block_at(uint32_t epoch);  // the number of the block that ran then, in this launch
 }  // namespace emu

@@ -1,6 +1,7 @@
 #include "publication.h"
 
 #include <algorithm>
+#include <deque>
 #include <unordered_map>
 #include <vector>
 
@@ -31,7 +32,7 @@ struct Shared {
     Times inner;           // what is handed to threads of the block
     uint32_t version = 0;  // how often that changed
 };
-struct Thread {
+struct Thread {  // of the block that runs
     std::vector<uint32_t> known;         // publications: for sure
     std::vector<uint32_t> seen, locked;  // from the next fence on, or at once for strong accesses; only from the fence on
     size_t mark;                         // it knows what the block knows, up to here
@@ -55,13 +56,14 @@ struct Unfenced {
 bool any_lock;
 constexpr size_t MOST_BEHIND = 32;  // places of a critical section that are known
 constexpr size_t MOST = 1 << 22, MOST_NUMBERS = 64 << 20;  // publications of a launch, and numbers in them
-static std::vector<Publication> publications;
+static std::deque<Publication> publications;
 static size_t numbers;
 static bool too_many;  // more than there is room for: blocks are taken to know of each other
 static std::unordered_map<const Word*, Shared> words;
 static std::vector<uint32_t> of_block;  // what any thread of this block knows
 static size_t met;                      // up to here all threads know it
 static uint32_t fences, learned;        // of this block so far
+static uint32_t seen_version;           // counts changes of what any thread has seen
 static Thread threads[MAX_THREADS];
 static std::unordered_map<uint16_t, Unfenced> unfenced;  // sites of touches behind an atomicCAS, with no fence between
 
@@ -69,6 +71,7 @@ static void learn(std::vector<uint32_t>& to, uint32_t one) {
     if (one && std::find(to.rbegin(), to.rend(), one) == to.rend()) to.push_back(one), learned++;
 }
 static void take_in(int t) {
+    seen_version++;
     for (auto* from : {&threads[t].seen, &threads[t].locked}) {
         for (uint32_t each : *from) learn(threads[t].known, each), learn(of_block, each);
         from->clear();
@@ -177,8 +180,8 @@ namespace {
 enum Extent { KNOWN, SEEN, ALL };
 struct Reached {  // publications by the block that made them
     std::unordered_map<unsigned, std::vector<const Publication*>> of;
-    uint32_t epoch = 0, learned = 0;
-    size_t mark = 0, seen = 0;
+    uint32_t epoch = 0, learned = 0, seen = 0;
+    size_t mark = 0;
     int by = NOBODY;
 };
 }
@@ -187,7 +190,8 @@ static const std::vector<const Publication*>& known_of(unsigned block, int t, Ex
     static const std::vector<const Publication*> none;
     Reached& found = reached_by[extent];
     const Thread& mine = threads[t];
-    const size_t mark = std::max(met, mine.mark), seen = (extent ? mine.seen.size() : 0) + (extent == ALL ? mine.locked.size() : 0);
+    const size_t mark = std::max(met, mine.mark);
+    const uint32_t seen = extent ? seen_version : 0;
     if (found.by != t || found.epoch != block_epoch || found.learned != learned || found.mark != mark || found.seen != seen) {
         found.by = t, found.epoch = block_epoch, found.learned = learned, found.mark = mark, found.seen = seen;
         found.of.clear();
@@ -221,7 +225,7 @@ bool heard_in_block(const Touch& touch, int t, bool strong) {
     return strong && mine.inner_seen.now() && until_covers(touch, mine.inner_seen.of.data());
 }
 bool seen_of(const Touch& touch, int t) {
-    if (touch.epoch < block_epoch) return heard(touch, t, ALL);
+    if (of_other_block(touch.epoch)) return heard(touch, t, ALL);
     for (const Times* each : {&threads[t].inner_seen, &threads[t].inner_locked})
         if (each->now() && until_covers(touch, each->of.data())) return true;
     return false;
@@ -239,7 +243,7 @@ void look_at(const Word* word, int t, const Access& access, bool global) {
     if (!global || access.strength == BLOCK_ATOMIC) return;
     if (shared.published) {
         auto& seen = lock ? mine.locked : mine.seen;
-        if (std::find(seen.begin(), seen.end(), shared.published) == seen.end()) seen.push_back(shared.published);
+        if (std::find(seen.begin(), seen.end(), shared.published) == seen.end()) seen.push_back(shared.published), seen_version++;
     }
 }
 bool comes_early(const Word* word, int t) {
@@ -247,6 +251,10 @@ bool comes_early(const Word* word, int t) {
     if (at == words.end()) return false;
     const Shared& shared = at->second;
     return shared.fresh && shared.first != block_of_grid && !too_many && known_of(shared.first, t, SEEN).empty();
+}
+
+void settle_freshness() {
+    for (auto& each : words) each.second.fresh = false;
 }
 
 // ---- Locks
@@ -277,6 +285,22 @@ void has_met(int t) {
     if (!words.empty()) take_in(t);
 }
 void has_heard(int t) { threads[t].mark = of_block.size(); }
+namespace {
+struct OfBlock {
+    std::vector<uint32_t> of_block;
+    size_t met = 0;
+    uint32_t fences = 0, learned = 0;
+    std::vector<Thread> threads;
+};
+}
+static Kept<OfBlock> kept;
+static void exchange(unsigned n) {
+    OfBlock& one = kept.at(n);
+    of_block.swap(one.of_block), std::swap(met, one.met), std::swap(fences, one.fences), std::swap(learned, one.learned);
+    one.threads.resize(threads_of_block);
+    std::swap_ranges(threads, threads + threads_of_block, one.threads.begin());
+}
+static AtSwitch at_switch(exchange);
 void forget_publications(bool launch) {
     if (launch) any_lock = false, publications.clear(), words.clear(), unfenced.clear(), numbers = 0, too_many = false;
     of_block.clear(), met = 0, fences = learned = 0;

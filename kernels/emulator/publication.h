@@ -35,5 +35,6 @@ uintptr_t unfenced_lock(const Touch&, int t, bool other_block);
 void all_have_met();
 void has_met(int t);
 void has_heard(int t);
+void settle_freshness();  // all words have been set, for what follows
 void forget_publications(bool launch);  // a block, or a whole launch, begins
 }  // namespace emu

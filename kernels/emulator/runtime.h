@@ -66,6 +66,9 @@ void barrier_arrive(Site site, unsigned id, unsigned count);
 // __syncwarp: as meet, and orders memory accesses of those lanes.
 void sync_warp(Site site, uint64_t mask);
 
+// All threads of all blocks of a cooperative launch.
+void sync_grid(Site site);
+
 void give_way();                     // the other threads run first
 [[noreturn]] void trap(void* where);  // the launch ends with an error
 

@@ -85,14 +85,17 @@ struct Step {
 };
 }
 static std::vector<uint32_t> rows;
-static uint32_t rows_epoch;
+static uint32_t rows_since;  // the epoch from which on they are known
+constexpr size_t MOST_ROWS = 1 << 18;
 static Step steps[4096];
 
 static const uint32_t* row_of(const Touch& touch) { return &rows[(size_t)touch.time * lanes]; }
+static bool known_row(const Touch& touch) { return touch.epoch >= rows_since; }
 static bool before(const Touch& touch, int t) {
     if (touch.who >= MAX_THREADS) return clocks && knows(t)[touch.who] >= touch.time;
     if (touch.epoch != epoch) return true;
     if (!touch.several) return before(touch.who, touch.time, t);
+    if (!known_row(touch)) return true;
     const uint32_t* times = row_of(touch);
     for (int i = 0; i < lanes; i++)
         if (times[i] && !before(touch.who / lanes * lanes + i, times[i], t)) return false;
@@ -100,7 +103,6 @@ static bool before(const Touch& touch, int t) {
 }
 static uint32_t now_of(unsigned who) { return std::min(own[who], LATEST); }
 static uint32_t extended(uint32_t from, uint32_t lane, uint32_t time) {
-    if (rows_epoch != epoch) rows.assign(lanes, 0), rows_epoch = epoch;
     Step& step = steps[(from * 31 + lane * 7 + time) % 4096];
     if (step.epoch == epoch && step.from == from && step.lane == lane && step.time == time) return step.to;
     const uint32_t to = (uint32_t)(rows.size() / lanes);
@@ -111,8 +113,13 @@ static uint32_t extended(uint32_t from, uint32_t lane, uint32_t time) {
     step = {from, lane, time, to, epoch};
     return to;
 }
+void begin_rows() {
+    if (rows.empty() || rows.size() > MOST_ROWS * (size_t)lanes || rows.size() % (size_t)lanes)
+        rows.assign((size_t)lanes, 0), rows_since = epoch;
+}
 // Thread t, of the same warp, touches it too, in this epoch.
 static void add_lane(Touch& touch, int t) {
+    if (touch.several && !known_row(touch)) touch.several = 0;
     const uint32_t lane = (uint32_t)(t % lanes), time = now_of((unsigned)t);
     if (!touch.several) touch.time = extended(NO_ROW, touch.who % (unsigned)lanes, touch.time), touch.several = 1;
     if (row_of(touch)[lane] != time) touch.time = extended(touch.time, lane, time);
@@ -136,7 +143,7 @@ void forget_touches() {
             for (Touch* each : {&word.write, &word.read[0], &word.read[1]})
                 if (each->epoch) forget(*each);
         }
-    rows_epoch = 0;
+    rows.clear(), begin_rows();
     for (Step& step : steps) step = {};
 }
 
@@ -160,7 +167,7 @@ constexpr size_t MOST_FLAGS = 8;
 static std::vector<Flag> flags[MAX_THREADS], flags_of_block;
 static void note_flag(const Touch& write, int t, uintptr_t pc) {
     if (!write.strength || write.epoch < launch_epoch || write.who >= MAX_THREADS) return;
-    const Flag flag{write, write.epoch < block_epoch ? block_at(write.epoch) : block_of_grid, pc};
+    const Flag flag{write, block_at(write.epoch), pc};
     if (flag.block == block_of_grid && (int)write.who == t) return;
     for (auto* to : {&flags[t], &flags_of_block}) {
         if (!to->empty() && to->back().pc == pc && !memcmp(&to->back().write, &write, sizeof write)) continue;
@@ -168,6 +175,20 @@ static void note_flag(const Touch& write, int t, uintptr_t pc) {
         to->push_back(flag);
     }
 }
+namespace {
+struct FlagsOf {
+    std::vector<std::vector<Flag>> threads;
+    std::vector<Flag> block;
+};
+}
+static Kept<FlagsOf> kept;
+static void exchange(unsigned n) {
+    FlagsOf& one = kept.at(n);
+    one.threads.resize(threads_of_block);
+    std::swap_ranges(flags, flags + threads_of_block, one.threads.begin());
+    flags_of_block.swap(one.block);
+}
+static AtSwitch at_switch(exchange);
 void forget_flags() {
     for (auto& each : flags) each.clear();
     flags_of_block.clear();
@@ -258,6 +279,7 @@ static void block_race(const Touch& old, bool old_writes, bool writes, uintptr_t
 }
 bool until_covers(const Touch& touch, const uint32_t* until) {
     if (!touch.several) return touch.who < threads_of_block && until[touch.who] >= touch.time;
+    if (!known_row(touch)) return true;  // too long ago
     const uint32_t* times = row_of(touch);
     const unsigned first = touch.who / (unsigned)lanes * (unsigned)lanes;
     for (unsigned i = 0; i < (unsigned)lanes; i++)
@@ -360,7 +382,7 @@ bool touch(Word& word, uint8_t bytes, const Access& access, bool global, const c
     const bool agent = who >= MAX_THREADS;
     auto conflict = [&](const Touch& old, bool old_writes) {
         if (!old.epoch || !(old.bytes & bytes)) return;
-        const bool other_block = old.epoch < block_epoch;
+        const bool other_block = of_other_block(old.epoch);
         if (other_block && (!global || old.epoch < launch_epoch)) return;
         const bool strong = old.strength && access.strength;
         const bool lockstep = strong && in_lockstep_only(old, old_writes, access, global, who);
@@ -409,8 +431,8 @@ bool touch(Word& word, uint8_t bytes, const Access& access, bool global, const c
     if (access.part == FIRST_HALF) return early;
     Touch* place = nullptr;
     for (Touch& old : word.read) {
-        const bool past = !old.epoch || (old.epoch < block_epoch && !(global && old.epoch >= launch_epoch)) ||
-                          (old.epoch >= block_epoch && before(old, t));
+        const bool other_block = of_other_block(old.epoch);
+        const bool past = !old.epoch || (other_block ? !global || old.epoch < launch_epoch : before(old, t));
         if (past) {
             if (!place) place = &old;
         } else if (!agent && old.who < MAX_THREADS && old.epoch == epoch && same_warp(old.who, (unsigned)t)) {
@@ -418,7 +440,7 @@ bool touch(Word& word, uint8_t bytes, const Access& access, bool global, const c
             return early;
         }
     }
-    if (!place && word.read[0].epoch >= block_epoch) place = &word.read[access.pc % 2];  // one of many: any will do
+    if (!place && !of_other_block(word.read[0].epoch)) place = &word.read[access.pc % 2];  // one of many: any will do
     if (place) *place = now;
     return early;
 }

@@ -55,6 +55,7 @@ struct Access {
 bool touch(Word&, uint8_t bytes, const Access&, bool global, const char* where, unsigned who,
            bool fresh = false);
 void forget_flags();    // of a block
+void begin_rows();      // an epoch begins
 void end_of_touches();  // of a launch: what could only be decided now is reported
 // A store without an order is a race only if it changes the word: decided when it is done, before anything else is.
 void settle_stores();

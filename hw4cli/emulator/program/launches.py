@@ -14,6 +14,7 @@ _SKIPPED = re.compile(
 )
 _OPENING = re.compile(r"<<\s?<")
 _CLOSING = re.compile(r">>\s?>|>\s?>>")
+_ANY_POINTER = re.compile(r"(\bcudaLaunch(?:Cooperative)?Kernel\s*\()[^\S\n]*\([^\S\n]*(?:const[^\S\n]+)?void[^\S\n]*(?:const[^\S\n]*)?\*[^\S\n]*\)")
 _LINE_MARK = re.compile(r'^#\s*(?:line\s+)?(\d+)\s+"([^"]*)"', re.M)
 
 
@@ -39,11 +40,17 @@ def place_in(text: str, at: int, name: str) -> str:
     return f"{mark[2].rsplit('/', 1)[-1]}:{line}"
 
 
+def with_types(text: str) -> str:
+    """The text with kernels as such where CUDA's functions take any pointer: cudaLaunchKernel((void*)kernel, ...)."""
+    return _ANY_POINTER.sub(lambda match: match[1] + " " * (match.end() - match.end(1)), text)
+
+
 def with_calls(text: str, name: str) -> tuple[str, int]:
     """The text with every launch as a call of hw4::Kernel (kernels/emulator/program/api.h), and how many there were.
 
     Raises InputError for what begins as a launch and is none.
     """
+    text = with_types(text)
     plain = blanked(text)
     pieces, done, count = [], 0, 0
     position = 0

@@ -7,7 +7,7 @@ enum cudaError_t {
     cudaErrorInvalidDevicePointer = 17, cudaErrorInvalidMemcpyDirection = 21, cudaErrorNoDevice = 100,
     cudaErrorInvalidDevice = 101, cudaErrorInvalidResourceHandle = 400, cudaErrorNotReady = 600,
     cudaErrorPeerAccessAlreadyEnabled = 704, cudaErrorIllegalAddress = 700, cudaErrorLaunchOutOfResources = 701,
-    cudaErrorAssert = 710, cudaErrorMisalignedAddress = 716, cudaErrorLaunchFailure = 719,
+    cudaErrorCooperativeLaunchTooLarge = 720, cudaErrorAssert = 710, cudaErrorMisalignedAddress = 716, cudaErrorLaunchFailure = 719,
     cudaErrorNotSupported = 801, cudaErrorUnknown = 999
 };
 typedef cudaError_t cudaError;
@@ -114,7 +114,8 @@ int blocks_of_multiprocessor(int threads, size_t shared);
 size_t free_memory();
 double seconds();
 
-void run(dim3 grid, dim3 block, size_t shared, const char* name, Place, void (*call)(void*), void* context, size_t bytes);
+void run(dim3 grid, dim3 block, size_t shared, const char* name, Place, void (*call)(void*), void* context, size_t bytes,
+         bool cooperative);
 template <class F, class... A> struct Call {
     F f;
     std::tuple<A...> arguments;
@@ -128,16 +129,17 @@ struct Launch {
     size_t shared;
     const char* name;
     Place from;
+    bool cooperative;
     template <class F, class... A> void operator()(F f, A... a) const {
         Call<F, A...> call{f, std::tuple<A...>(a...)};
-        run(grid, block, shared, name, from, Call<F, A...>::each, &call, sizeof call);
+        run(grid, block, shared, name, from, Call<F, A...>::each, &call, sizeof call, cooperative);
     }
 };
 struct Kernel {
     const char* name;
     Place from;
     Launch with(dim3 grid, dim3 block, size_t shared = 0, cudaStream_t = nullptr) const {
-        return {grid, block, shared, name, from};
+        return {grid, block, shared, name, from, false};
     }
     template <class F, class... A>
     void launch(F f, dim3 grid, dim3 block, size_t shared, cudaStream_t, A... a) const {
@@ -146,8 +148,9 @@ struct Kernel {
 };
 template <class... P, size_t... I>
 cudaError_t launch_by_pointers(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments, size_t shared, Place from,
-                               std::index_sequence<I...>) {
-    Launch{grid, block, shared, "cudaLaunchKernel", from}([=](auto&... a) { kernel(a...); }, *(P*)arguments[I]...);
+                               bool cooperative, std::index_sequence<I...>) {
+    const char* name = cooperative ? "cudaLaunchCooperativeKernel" : "cudaLaunchKernel";
+    Launch{grid, block, shared, name, from, cooperative}([=](auto&... a) { kernel(a...); }, *(P*)arguments[I]...);
     return last_error(false);
 }
 }  // namespace hw4
@@ -297,7 +300,12 @@ inline cudaError_t cudaOccupancyMaxActiveBlocksPerMultiprocessor(int* n, F, int 
 template <class... P>
 inline cudaError_t cudaLaunchKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments, size_t shared = 0,
                                     cudaStream_t = nullptr, HW4_FROM) {
-    return hw4::launch_by_pointers(kernel, grid, block, arguments, shared, from, std::index_sequence_for<P...>());
+    return hw4::launch_by_pointers(kernel, grid, block, arguments, shared, from, false, std::index_sequence_for<P...>());
+}
+template <class... P>
+inline cudaError_t cudaLaunchCooperativeKernel(void (*kernel)(P...), dim3 grid, dim3 block, void** arguments,
+                                               size_t shared = 0, cudaStream_t = nullptr, HW4_FROM) {
+    return hw4::launch_by_pointers(kernel, grid, block, arguments, shared, from, true, std::index_sequence_for<P...>());
 }
 
 // ---- Streams and events

@@ -25,7 +25,8 @@ static void note_owner(std::string name) {
     const bool known = std::any_of(emu::statics.begin(), emu::statics.end(), [&](auto& one) { return one.owner == name; });
     for (emu::Static& one : emu::statics) one.foreign = known && !one.owner.empty() && one.owner != name;
 }
-void run(dim3 g, dim3 b, size_t shared, const char* name, Place from, void (*call)(void*), void* context, size_t bytes) {
+void run(dim3 g, dim3 b, size_t shared, const char* name, Place from, void (*call)(void*), void* context, size_t bytes,
+         bool cooperative) {
     begin();
     const std::lock_guard<std::recursive_mutex> alone(one_at_a_time());
     if (emu::current != emu::NOBODY) {
@@ -47,6 +48,12 @@ void run(dim3 g, dim3 b, size_t shared, const char* name, Place from, void (*cal
                  shared <= settings.shared_limit ? " without cudaFuncSetAttribute" : "");
         why = text, error = cudaErrorInvalidValue;
     }
+    const unsigned resident =
+        why ? 0 : (unsigned)std::max(1, blocks_of_multiprocessor((int)threads, shared) * settings.multiprocessors);
+    if (!why && cooperative && blocks > resident) {
+        snprintf(text, sizeof text, "a cooperative launch has at most as many blocks as are there at once, %u", resident);
+        why = text, error = cudaErrorCooperativeLaunchTooLarge;
+    }
     if (why) {
         say("launch", "%s<<<(%u, %u, %u), (%u, %u, %u)>>> at %s does not start: %s", name, g.x, g.y, g.z, b.x, b.y, b.z,
             text_of(from).c_str(), why);
@@ -60,7 +67,7 @@ void run(dim3 g, dim3 b, size_t shared, const char* name, Place from, void (*cal
     note_runner();
     note_owner(name);
     const emu::Ended ended = emu::run_grid({{g.x, g.y, g.z}, {b.x, b.y, b.z}, (unsigned)shared, settings.lanes, settings.order,
-                                            settings.seed, call, context, bytes, gpu});
+                                            settings.seed, call, context, bytes, gpu, cooperative, resident});
     if (ended == emu::ASKED_TO_STOP) out_of_time();
     running.kernel = nullptr;
     if (ended == emu::NO_MEMORY) {
@@ -102,7 +109,7 @@ cudaError_t properties(cudaDeviceProp* p, int n) {
     p->maxThreadsPerMultiProcessor = settings.cc == 75 ? 1024 : settings.cc == 86 || settings.cc == 89 || settings.cc == 120 ? 1536 : 2048;
     p->maxBlocksPerMultiProcessor = settings.cc == 75 || settings.cc == 86 ? 16 : 32;
     p->clockRate = 1410000, p->memoryClockRate = 1215000, p->memoryBusWidth = 5120, p->l2CacheSize = 40 << 20;
-    p->concurrentKernels = p->unifiedAddressing = p->managedMemory = p->canMapHostMemory = p->deviceOverlap = 1;
+    p->concurrentKernels = p->unifiedAddressing = p->managedMemory = p->cooperativeLaunch = p->canMapHostMemory = p->deviceOverlap = 1;
     p->asyncEngineCount = 2, p->textureAlignment = 512;
     return cudaSuccess;
 }
@@ -132,7 +139,8 @@ cudaError_t attribute(int* x, cudaDeviceAttr what, int n) {
     case cudaDevAttrMaxSharedMemoryPerMultiprocessor: *x = (int)p.sharedMemPerMultiprocessor; break;
     case cudaDevAttrMaxRegistersPerMultiprocessor: *x = p.regsPerMultiprocessor; break;
     case cudaDevAttrMaxSharedMemoryPerBlockOptin: *x = (int)p.sharedMemPerBlockOptin; break;
-    case cudaDevAttrConcurrentKernels: case cudaDevAttrUnifiedAddressing: case cudaDevAttrManagedMemory: *x = 1; break;
+    case cudaDevAttrConcurrentKernels: case cudaDevAttrUnifiedAddressing: case cudaDevAttrManagedMemory:
+    case cudaDevAttrCooperativeLaunch: *x = 1; break;
     default: *x = 0;
     }
     return cudaSuccess;
@@ -163,6 +171,7 @@ int blocks_of_multiprocessor(int threads, size_t shared) {
     X(cudaErrorInvalidDevice, "invalid device ordinal") X(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy") \
     X(cudaErrorInvalidResourceHandle, "invalid resource handle") X(cudaErrorLaunchFailure, "unspecified launch failure") \
     X(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled") X(cudaErrorNotSupported, "operation not supported") \
+    X(cudaErrorCooperativeLaunchTooLarge, "too many blocks in cooperative launch") \
     X(cudaErrorIllegalAddress, "an illegal memory access was encountered") X(cudaErrorNotReady, "device not ready")
 const char* cudaGetErrorString(cudaError_t e) {
     switch (e) {

@@ -1,4 +1,4 @@
-// Stands in for CUDA's header: groups of a block, of a warp and of parts of it. Grids and clusters are refused.
+// Stands in for CUDA's header: groups of a block, of a warp and of parts of it. Clusters are refused.
 #pragma once
 
 namespace cooperative_groups {
@@ -33,6 +33,22 @@ public:
     static dim3 dim_threads() { return blockDim; }
 };
 inline thread_block this_thread_block() { return {}; }
+
+// All blocks of a cooperative launch.
+class grid_group {
+public:
+    void sync(EMU_HERE) const { emu::sync_grid(EMU_SITE("this_grid().sync()")); }
+    static bool is_valid() { return true; }
+    static unsigned long long num_blocks() { return (unsigned long long)gridDim.x * gridDim.y * gridDim.z; }
+    static unsigned long long block_rank() { return emu::block(); }
+    static unsigned long long num_threads() { return num_blocks() * thread_block::size(); }
+    static unsigned long long size() { return num_threads(); }
+    static unsigned long long thread_rank() { return block_rank() * thread_block::size() + emu::thread(); }
+    static dim3 group_dim() { return gridDim; }
+    static dim3 dim_blocks() { return gridDim; }
+    static dim3 block_index() { return {blockIdx.x, blockIdx.y, blockIdx.z}; }
+};
+inline grid_group this_grid() { return {}; }
 
 // What groups of lanes have in common. `Rank` of a lane in the group is its number among the mask's.
 class lanes_group : public thread_group {
