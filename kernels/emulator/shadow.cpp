@@ -193,6 +193,13 @@ void forget_flags() {
     for (auto& each : flags) each.clear();
     flags_of_block.clear();
 }
+// Whether thread t, or one of its block, has read what this touch wrote: so it comes before what t does with that word.
+static bool has_read(const Touch& write, int t) {
+    for (const auto* from : {&flags[t], &flags_of_block})
+        for (const Flag& flag : *from)
+            if (!memcmp(&flag.write, &write, sizeof write)) return true;
+    return false;
+}
 static std::string place(uintptr_t pc) {
     char text[40];
     snprintf(text, sizeof text, "{%#lx}", (unsigned long)(pc - image));
@@ -387,6 +394,7 @@ bool touch(Word& word, uint8_t bytes, const Access& access, bool global, const c
         const bool strong = old.strength && access.strength;
         const bool lockstep = strong && in_lockstep_only(old, old_writes, access, global, who);
         if (strong && !lockstep && may_overlap(old, old_writes, access, global, other_block)) return;
+        if (strong && !agent && old_writes && access.strength == VOLATILE && has_read(old, t)) return;
         if (other_block ? heard_of(old, t, access.strength) : before(old, t) || heard_in_block(old, t, access.strength)) {
             const uintptr_t lock = any_lock && !agent ? unfenced_lock(old, t, other_block) : 0;
             if (lock && (other_block || old.who != who)) lock_race(old, old_writes, who, access, where, other_block, lock);

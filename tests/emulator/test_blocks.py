@@ -1,4 +1,4 @@
-"""Blocks of one launch that wait for each other take turns; a wait that never ends is said, with where each block waits."""
+"""Blocks of one launch that wait for each other take turns; a wait that never ends says where each block waits."""
 
 import re
 from functools import cache
@@ -27,7 +27,7 @@ def line_of(name):
 
 FOUND = {  # the kind, and words of the sentence
     "backwards": ("race", "a __threadfence() is missing before"),
-    "by-hand": ("race", "a __threadfence() is missing before"),
+    "by-hand": ("race", "nothing orders blocks of one launch"),
     "grid": ("race", "nothing orders blocks of one launch"),
     "some-blocks": ("hang", "the launch never ends"),
     "no-cooperation": ("grid", "works in a launch by cudaLaunchCooperativeKernel alone"),
@@ -50,7 +50,10 @@ def test_blocks_that_wait_for_each_other_take_turns_and_what_never_ends_is_a_han
 def test_a_hang_says_where_each_block_waits():
     (finding,) = (one for one in run_program(blocks(), ["circle"]).findings if one.kind == "hang")
     for block in (0, 1):
-        assert f"block {block}: 1 at a loop that reads a word again and again, blocks.cu:{line_of('circle')}" in finding.sentence
+        assert (
+            f"block {block}: 1 at a loop that reads a word again and again, blocks.cu:{line_of('circle')}"
+            in finding.sentence
+        )
     (finding,) = (one for one in run_program(blocks(), ["some-blocks"]).findings if one.kind == "hang")
     assert f"64 at this_grid().sync() (blocks.cu:{line_of('some-blocks')})" in finding.sentence
     assert "1 have ended" in finding.sentence

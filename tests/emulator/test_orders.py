@@ -34,6 +34,7 @@ SAID = {  # words of the sentence, with lines by their number in {}
     "volatile-data": "volatile accesses have no order",
     "volatile-writes": "nothing orders blocks of one launch",
     "volatile-plain": "nothing orders blocks of one launch",
+    "in-turns": "a __threadfence() is missing before {1}, which says that it is done",
     "lock-taken": "a __threadfence() is missing between {0}, which takes the lock, and {1}",
     "lock-given": "a __threadfence() is missing before {1}, which says that it is done",
     "last-block": "a __threadfence() is missing before",

@@ -14,7 +14,9 @@ _SKIPPED = re.compile(
 )
 _OPENING = re.compile(r"<<\s?<")
 _CLOSING = re.compile(r">>\s?>|>\s?>>")
-_ANY_POINTER = re.compile(r"(\bcudaLaunch(?:Cooperative)?Kernel\s*\()[^\S\n]*\([^\S\n]*(?:const[^\S\n]+)?void[^\S\n]*(?:const[^\S\n]*)?\*[^\S\n]*\)")
+_ANY_POINTER = re.compile(
+    r"(\bcudaLaunch(?:Cooperative)?Kernel\s*\()[^\S\n]*\([^\S\n]*(?:const[^\S\n]+)?void[^\S\n]*(?:const[^\S\n]*)?\*[^\S\n]*\)"
+)
 _LINE_MARK = re.compile(r'^#\s*(?:line\s+)?(\d+)\s+"([^"]*)"', re.M)
 
 

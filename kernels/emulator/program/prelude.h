@@ -48,8 +48,9 @@
 #define __inline_hint__
 #define __restrict __restrict__
 // GPUs' compilers begin an array at a multiple of 16 where its size and that of those before it are such.
+// A compiler for the CPU would leave out what is written and never read.
 #undef __shared__
-#define __shared__ thread_local __attribute__((aligned(16)))
+#define __shared__ thread_local __attribute__((aligned(16), used))
 #undef warpSize  // also a member of cudaDeviceProp
 #ifdef __HIP__
 static constexpr int warpSize = 64;

@@ -89,6 +89,18 @@ __global__ void volatile_and_plain(int* data, bool right)
     if (blockIdx.x == 0) *(volatile int*)data = 5;  // volatile-plain
     else if (!right) data[0] = 7;  // volatile-plain
 }
+// A word by which two blocks go on in turns: who writes it has read what the other wrote.
+__global__ void in_turns(volatile int* turn, int* data, bool right)
+{
+    if (threadIdx.x) return;
+    for (int round = 0; round < 4; round++) {
+        while (turn[0] % 2 != blockIdx.x) {}
+        __threadfence();
+        data[0] += 1 + blockIdx.x;  // in-turns
+        if (right) __threadfence();
+        turn[0] = 2 * round + blockIdx.x + 1;  // in-turns
+    }
+}
 // A lock.
 __global__ void lock_taken(int* data, bool right)
 {
@@ -157,6 +169,7 @@ int main(int, char** words)
     if (is("volatile-data")) volatile_data<<<2, 64>>>(data, out, right);
     if (is("volatile-writes")) volatile_writes<<<2, 64>>>(data, right);
     if (is("volatile-plain")) volatile_and_plain<<<2, 64>>>(data, right);
+    if (is("in-turns")) in_turns<<<2, 64>>>(done, data, right);
     if (is("lock-taken")) lock_taken<<<2, 64>>>(data, right);
     if (is("lock-given")) lock_given<<<2, 64>>>(data, right);
     if (is("last-block")) last_block<<<2, 64>>>(data, out, right), last_block<<<2, 64>>>(data, out, right);
