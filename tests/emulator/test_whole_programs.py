@@ -238,7 +238,7 @@ def test_lines_stay_where_they_were():
         ("cublasHandle_t handle;", "mine.cu:2: cuBLAS: the CPU does not execute that"),
         ("texture<float, 1> t;", "mine.cu:2: textures: the CPU does not execute that"),
         ("cudaTextureObject_t t;", "mine.cu:2: textures: the CPU does not execute that"),
-        ("void f() { auto g = this_multi_grid(); }", "mine.cu:2: groups of several GPUs: the CPU does not execute that"),
+        ("void f() { this_multi_grid(); }", "mine.cu:2: groups of several GPUs: the CPU does not execute that"),
         (
             '__global__ void k() { asm volatile("mov.u32 %0, %smid;" : "=r"(x)); }',
             "mine.cu:2: inline PTX (`mov.u32 %0, %smid;`)",
