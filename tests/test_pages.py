@@ -12,6 +12,7 @@ from helpers import ROOT, run_hw4
 from layout import faults
 from leaderboards import crowded, leaderboard_page  # noqa: F401 (fixtures)
 from records import COMMITTED
+from solutions import MATRICES, STREAMED, renamed
 from student import student
 
 from hw4cli.judge.handout import Handout
@@ -42,10 +43,10 @@ VIEWS = {
 PAGES = (
     *("scoreboard", "scoreboard-few-cases", "scoreboard-empty", "scoreboard-odd", "scoreboard-own"),
     *("scoreboard-panel", "handout", "handout-failed", "leaderboard", "leaderboard-panel", "leaderboard-empty"),
-    *("report", "worklog", *VIEWS),
+    *("report", "worklog", "similar", *VIEWS),
 )
 # What may be scrolled by itself (beside a panel, a table), and what may end in an ellipsis.
-SCROLLING = {"scoreboard": TABLE, "leaderboard-panel": TABLE, "lab": "#table, .code"}
+SCROLLING = {"scoreboard": TABLE, "leaderboard-panel": TABLE, "lab": "#table, .code", "similar": "pre"}
 CLAMPED = {"scoreboard": f"{LONG_NAMES}, .panel h2, .tiles small"}
 
 
@@ -97,6 +98,10 @@ def addresses(tmp_path_factory, leaderboard_page):  # noqa: F811 (it is the fixt
     assert run_hw4("scoreboard", write_class(folder / "class"), "-o", folder / "scoreboard-odd.html").returncode == 3
     empty = run_hw4("leaderboard", "--board", folder / "nobody", "-o", folder / "leaderboard-empty.html")
     assert empty.returncode == 0, empty.stderr
+    for name, text in {"ann": MATRICES, "a-student-with-a-long-name": renamed(MATRICES), "cem": STREAMED}.items():
+        (folder / "submissions" / name).mkdir(parents=True)
+        (folder / "submissions" / name / "hw4.cu").write_text(text)
+    assert run_hw4("similar", folder / "submissions", "-o", folder / "similar.html").returncode == 0
     mine = student(folder / "mine")
     for form in ("assignment", "worklog"):
         assert run_hw4("report", mine, "flash", "--form", form).returncode == 0

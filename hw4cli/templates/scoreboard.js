@@ -199,7 +199,7 @@ search.addEventListener("keydown", event => {
 function measure() {
   const rest = box.scrollWidth - box.clientWidth - box.scrollLeft;
   box.parentElement.classList.toggle("whole", rest < 2);
-  box.parentElement.style.setProperty("--edge", box.offsetWidth - box.clientWidth - 2 + "px"); // the scroll bars
+  box.parentElement.style.setProperty("--bar-right", box.offsetWidth - box.clientWidth - 2 + "px"); // the scroll bars
   box.parentElement.style.setProperty("--floor", box.offsetHeight - box.clientHeight - 2 + "px");
 }
 

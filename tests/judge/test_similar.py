@@ -366,7 +366,7 @@ def test_the_page_is_read_on_a_phone_and_in_the_dark(chromium, hw4_in_process, c
         assert chromium.execute_script(COLOURS + CONTRASTS) == []
         left, right = chromium.find_elements("css selector", ".sides figure")[:2]
         assert (left.location["y"] == right.location["y"]) == (width == WIDTH), "side by side, or below each other"
-        find(chromium, "td a").click()
+        find(chromium, "tbody a").click()
         assert chromium.current_url.endswith("#pair-1")
 
 

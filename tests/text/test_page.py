@@ -9,7 +9,7 @@ import pytest
 from hw4cli.resources import data_path
 from hw4cli.text.page import PARTS, filled
 
-COMMON = ["handout", "leaderboard", "report", "scoreboard"]
+COMMON = ["handout", "lab", "leaderboard", "report", "scoreboard", "similar"]
 
 
 def made(name):
@@ -20,7 +20,7 @@ def made(name):
     return filled(name, **dict.fromkeys(parts, ""))
 
 
-@pytest.mark.parametrize("name", [*COMMON, "lab"])
+@pytest.mark.parametrize("name", COMMON)
 def test_a_page_lets_in_its_own_style_and_script_and_nothing_else(name):
     page = made(name)
     [policy] = re.findall(r'Content-Security-Policy" content="([^"]*)"', page)

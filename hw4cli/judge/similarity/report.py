@@ -177,14 +177,17 @@ def page(found: Similarities, title: str, now: datetime) -> str:
 def _table(pairs: Sequence[Pair]) -> str:
     if not pairs:
         return ""
-    head = "".join(f"<th>{name}</th>" for name in COLUMNS)
+    head = "".join(f'<th scope="col">{name}</th>' for name in COLUMNS)
     rows = ""
     for number, pair in enumerate(pairs, 1):
         first, *rest = map(escaped, cells(pair))
-        linked = f'<a href="#pair-{number}">{first}</a>'
-        rows += f"<tr>{''.join(f'<td>{cell}</td>' for cell in (linked, *rest))}</tr>\n"
+        shown = "".join(
+            f'<td data-name="{name}">{cell}</td>' if place else f"<td>{cell}</td>"  # a phone shows the names
+            for place, (name, cell) in enumerate(zip(COLUMNS[1:], rest, strict=True))
+        )
+        rows += f'<tr><th scope="row"><a href="#pair-{number}">{first}</a></th>{shown}</tr>\n'
     return (
-        '<div class="scroll" tabindex="0" role="region" aria-label="All pairs">\n<table>\n'
+        '<div class="scroll" tabindex="0" role="region" aria-label="All pairs">\n<table class="stack">\n'
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody>\n</table>\n</div>"
     )
 
