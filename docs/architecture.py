@@ -8,6 +8,8 @@ from html import escape
 from pathlib import Path
 from typing import NamedTuple
 
+from hw4cli.text.page import palette
+
 PICTURE = Path(__file__).parent / "pictures/architecture.svg"
 
 # From the ground up: a storey's name, and its packages from left to right. Each package imports only those before it.
@@ -81,19 +83,34 @@ WAYS = [
     ),
 ]
 
-STYLE = """
-  svg { font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif }
-  .back { fill: #ffffff } .box { fill: #f6f8fa; stroke: #8c959f } .name { font-weight: 600; font-size: 15px }
-  text { fill: #1f2328; font-size: 12px } .storey, .small { fill: #59636e } .small { font-size: 11.5px }
-  .title { font-weight: 600; font-size: 13px } .arrow { stroke: #8c959f; stroke-width: 1.5; fill: none }
-  .file { fill: #0969da } .array { fill: #8250df } .submission { fill: #bc4c00 }
-  .number { fill: #ffffff; font-size: 11px; font-weight: 600; text-anchor: middle }
-  @media (prefers-color-scheme: dark) {
-    .back { fill: #0d1117 } .box { fill: #161b22; stroke: #6e7681 } text { fill: #e6edf3 }
-    .storey, .small { fill: #9198a1 } .arrow { stroke: #6e7681 }
-    .file { fill: #58a6ff } .array { fill: #bc8cff } .submission { fill: #f0883e } .number { fill: #0d1117 }
-  }
+# Of each part of the picture: what its colour is for, and the colour's name among those of the pages.
+COLOURS = [
+    (".back, .number", "fill", "paper"),
+    (".box", "fill", "page"),
+    (".box, .arrow", "stroke", "edge"),
+    ("text", "fill", "ink"),
+    (".storey, .small", "fill", "soft"),
+    (".file", "fill", "focus"),
+    (".array", "fill", "je-ink"),
+    (".submission", "fill", "plus-ink"),
+]
+
+
+def style() -> str:
+    """The picture's style sheet: the colours of the pages, light, or dark where the reader's system is."""
+    light, dark = (
+        " ".join(f"{part} {{ {kind}: {palette()[name][scheme]} }}" for part, kind, name in COLOURS) for scheme in (0, 1)
+    )
+    return f"""
+  svg {{ font-family: system-ui, -apple-system, "Segoe UI", "DejaVu Sans", sans-serif }}
+  text {{ font-size: 12px }} .name {{ font-weight: 600; font-size: 15px }} .small {{ font-size: 11.5px }}
+  .title {{ font-weight: 600; font-size: 13px }} .arrow {{ stroke-width: 1.5; fill: none }}
+  .number {{ font-size: 11px; font-weight: 600; text-anchor: middle }}
+  {light}
+  @media (prefers-color-scheme: dark) {{ {dark} }}
 """
+
+
 WIDTH, LEFT, RIGHT, GAP = 960, 110, 16, 12
 BOX, STOREY = 66, 80  # heights: of a box, from one storey to the next
 LANE = 96  # height of a way below the house
@@ -175,7 +192,7 @@ def picture() -> str:
         f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" height="{height}" '
         'role="img">',
         "<title>The packages of hw4cli, and the ways of a file, an array and a submission through them</title>",
-        f"<style>{STYLE}</style>",
+        f"<style>{style()}</style>",
         f'<rect class="back" width="{WIDTH}" height="{height}"/>',
         *house(16),
         *(part for number, way in enumerate(WAYS) for part in lane(way, below + LANE * number + 12)),
