@@ -90,7 +90,7 @@ def main() -> None:
     metrics = DRAM_READ, DRAM_WRITTEN
     counters = [name for metric in metrics for name in metric.ncu]
     command = [sys.executable, "-m", "benchmarks.measure.cache", "--target"]
-    text = profile_text(Profiler(NCU, find_tool(NCU)), counters, command, from_start=False)
+    text, _ = profile_text(Profiler(NCU, find_tool(NCU)), counters, command, from_start=False)
     marks = [line.split("|")[1:] for line in text.splitlines() if line.startswith("counted|")]
     lines: list[Iterable[object]] = [("pass", "mib", "dram_read", "dram_written")]
     for words, one in zip(marks, read_launches(text)[1], strict=True):

@@ -27,10 +27,10 @@ import numpy as np
 
 from benchmarks import ROOT
 from benchmarks.measure.scripts import BEGAN, end_with, new_file, say, write_record
-from hw4cli.lab.endtoend import machine
 from hw4cli.lab.record import heading
 from hw4cli.problem import suite
 from hw4cli.problem.rules import TOLERANCE
+from hw4cli.system.machine import machine
 
 HW4 = [sys.executable, "-P", "-m", "hw4cli"]
 SMALL = [f"t{number:02}" for number in range(1, 11)]

@@ -22,8 +22,8 @@ from torch.nn.functional import scaled_dot_product_attention
 
 import hw4cli.torch
 from benchmarks.measure.scripts import end_with, new_file, write_record
-from hw4cli.lab.endtoend import machine
 from hw4cli.lab.record import heading
+from hw4cli.system.machine import machine
 
 # What becomes of normally distributed q, k, v and dO.
 INPUTS: dict[str, Callable[[Any, Any, Any, Any], tuple[Any, Any, Any, Any]]] = {
@@ -97,19 +97,13 @@ def main() -> None:
                     rows.append({"dtype": short, "numbers": kind, "by": name, **found})
                     errors = ", ".join(f"{x:.1e}" for x in found["errors"])
                     print(f"{short}, {kind}, {name}: {errors}{'' if found['repeats'] else '*'}", flush=True)
-    facts = {**machine(), "torch": torch.__version__, "cudnn": _cudnn(torch.backends.cudnn.version() or 0)}
     record = {
         **heading("gradient-errors"),
-        "machine": facts,
+        "machine": machine(others=True),
         "shape": [BATCH, HEADS, given.rows, D],
         "rows": rows,
     }
     write_record(given.output, record)
-
-
-def _cudnn(version: int) -> str:
-    """92100 as 9.21.0."""
-    return f"{version // 10000}.{version // 100 % 100}.{version % 100}"
 
 
 if __name__ == "__main__":

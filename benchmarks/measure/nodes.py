@@ -24,8 +24,8 @@ from helpers import run_hw4
 from benchmarks.measure.randomfiles import File, Sizes, digest
 from benchmarks.measure.scripts import end_with, new_file, write_record
 from hw4cli.errors import MachineError
-from hw4cli.lab.endtoend import machine
 from hw4cli.lab.record import heading
+from hw4cli.system.machine import machine
 
 STRONG: Sizes = (64, 2560, 128)  # eight parts
 WEAK: Sizes = (32, 2560, 128)  # four parts a node

@@ -32,12 +32,12 @@ from benchmarks.measure.scripts import end_with, new_file, say, write_record
 from hw4cli.device.gpu import Gpu
 from hw4cli.doctor.measure import measured as measured_rates
 from hw4cli.doctor.measure import rate_of
-from hw4cli.lab.endtoend import machine
 from hw4cli.lab.record import commit
 from hw4cli.lab.tables import SCHEMA
 from hw4cli.problem.workload import Shape
 from hw4cli.show.scaling import prediction_of, rates_in
 from hw4cli.system.files import NULL
+from hw4cli.system.machine import machine
 from hw4cli.text.dates import today
 
 STRONG = {"large": (8, 1 << 20, 64), "t22": (500, 2048, 64), "t12": (9600, 128, 64), "one batch": (1, 1 << 21, 64)}

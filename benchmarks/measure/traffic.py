@@ -139,7 +139,7 @@ def measured(group: str) -> Iterator[list[str]]:
     metrics = (*MOVED, DURATION)
     counters = [name for metric in metrics for name in metric.counters(NCU)]
     command = [sys.executable, "-m", "benchmarks.measure.traffic", "--target", group]
-    text = profile_text(Profiler(NCU, find_tool(NCU)), counters, command, from_start=False)
+    text, _ = profile_text(Profiler(NCU, find_tool(NCU)), counters, command, from_start=False)
     marks = [line.split("|")[1:] for line in text.splitlines() if line.startswith(f"{MARK}|")]
     for words, one in zip(marks, read_launches(text)[1], strict=True):
         values = [value_of(metric, NCU, one.values) for metric in metrics]

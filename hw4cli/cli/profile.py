@@ -1,6 +1,7 @@
 """`hw4 profile`: a profiler's metrics of kernels or of a program, beside a model; and the timeline of a block."""
 
 import json
+import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -36,9 +37,21 @@ if TYPE_CHECKING:
     from hw4cli.lab.measure.profile import ProfiledLaunch
     from hw4cli.lab.measure.profilers import ProfiledGpu
 
-SETS = ("assignment", "memory", "steps", "stalls")  # of hw4cli.lab.measure.metrics, which completion need not import
+# Of hw4cli.lab.measure.metrics, which completion need not import.
+SETS = ("assignment", "memory", "steps", "stalls", "balance")
 TIMELINE, OF_TIMELINE = "timeline", tuple(name for name, entry in VARIANTS.items() if entry.stamps)
 TOOLS = {"nvprof": "nvprof", "ncu": "Nsight Compute", "rocprofv3": "rocprofv3"}
+
+
+def _tiles(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[dict[str, int]]:
+    tiles = []
+    for value in values:
+        match = re.fullmatch(r"([1-9]\d{0,4})x([1-9]\d{0,4})(?:x([1-9]\d{0,2}))?", value)
+        if not match:
+            raise click.BadParameter(f"{value!r} is not a tile: give rows x keys, as in 128x32", ctx, param)
+        sizes = {"BR": int(match[1]), "BC": int(match[2])}
+        tiles.append(sizes | ({"STAGES": int(match[3])} if match[3] else {}))
+    return tiles
 
 
 def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int]:
@@ -48,11 +61,19 @@ def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> l
     return [int(word) for word in words]
 
 
-@click.command(cls=Sections, rare=["sweep", "folder", "tool", "srun", "block"])
+@click.command(cls=Sections, rare=["sweep", "tiles", "folder", "tool", "srun", "block"])
 @what_argument(KERNELS, CASES, SHAPES, WORKLOADS, kernels=[*VARIANTS, *ARRAY_KERNELS, ALL])
 @shared("program", "programs", type=str, multiple=True, metavar="COMMAND", shell_complete=complete_command)
 @causal_option
 @click.option("--sweep", callback=_lengths, metavar="N,N,...", help="For each of these N in place of the shape's.")
+@click.option(
+    "--tile",
+    "tiles",
+    multiple=True,
+    callback=_tiles,
+    metavar="BRxBC",
+    help="With this tile (of half also BRxBCxSTAGES); may be given again.",
+)
 @folder_option
 @click.option(
     "--set",
@@ -74,6 +95,7 @@ def profile(
     programs: tuple[str, ...],
     causal: bool,
     sweep: list[int],
+    tiles: list[dict[str, int]],
     folder: Path,
     sets: tuple[str, ...],
     tool: str | None,
@@ -96,6 +118,7 @@ def profile(
     memory      time, busy units, hit rates, bytes moved
     steps       25 metrics: conflicts, rates, stalls
     stalls      why warps wait, in shares
+    balance     how long multiprocessors are idle at the end
     timeline    when a block of flash or split copies and multiplies
 
     By nvprof, Nsight Compute or rocprofv3, under nvprof's names. -o FILE.csv is the profiler's own table, which
@@ -107,18 +130,32 @@ def profile(
         raise click.UsageError("--block goes only with --set timeline", ctx)
     with Importing():
         from hw4cli.device.ownkernel import kernel_named
-        from hw4cli.lab.measure.profilers import AMD, ClosedCountersError, Profiler, find_gpu, find_tool, tool_for
+        from hw4cli.lab.candidates import SPACES
+        from hw4cli.lab.measure.profilers import (
+            AMD,
+            ClosedCountersError,
+            Profiler,
+            find_gpu,
+            find_tool,
+            machine_behind,
+            tool_for,
+            version_of,
+        )
         from hw4cli.system.files import check_place
 
     if not what.kernels and not programs:
         raise click.UsageError("name kernels, or a program by --program", ctx)
-    if programs and (what.shapes or causal or sweep):
+    if programs and (what.shapes or causal or sweep or tiles):
         raise click.UsageError(
-            "a shape, --causal and --sweep go with kernels alone: a program reads a case's file", ctx
+            "a shape, --causal, --sweep and --tile go with kernels alone: a program reads a case's file", ctx
         )
     names = with_ladder(what.kernels)
     arrays = what.workload(ctx, ARRAY_KERNELS, causal=causal, sweep=sweep, program=programs)
-    tables_of = (len(sweep) or 1) * (bool(names) + len(programs))
+    if arrays and (unfit := [name for name in names if tiles and name not in SPACES]):
+        raise click.UsageError(f"{unfit[0]} has one tile on a workload: --tile goes with {' and '.join(SPACES)}", ctx)
+    if not arrays and any("STAGES" in tile for tile in tiles):
+        raise click.UsageError("a tile of three numbers, BRxBCxSTAGES, is for half on a workload", ctx)
+    tables_of = (len(sweep) or 1) * (len(tiles) or 1) * (bool(names) + len(programs))
     if tables_of > 1 and any(path.suffix == ".csv" for path in outputs):
         raise click.UsageError("a .csv takes what is profiled at once: kernels on one shape, or one program", ctx)
     commands = [program_command(program, ctx)[0] for program in dict.fromkeys(programs)]
@@ -136,6 +173,7 @@ def profile(
         )
     name = TOOLS[tool] if tool else tool_for(gpu)
     profiler = Profiler(name, find_tool(name, prefix), prefix)
+    version, here = version_of(profiler), machine_behind(prefix, gpu)
     records, own_tables, forms = [], list[str](), list[str]()
     with tempfile.TemporaryDirectory(prefix=".hw4-output-", dir="." if prefix else None) as place:
         from hw4cli.lab.arraymodel import jobs
@@ -144,7 +182,7 @@ def profile(
         from hw4cli.problem import suite
 
         if arrays:
-            wanted = [jobs.of_arrays(names, arrays, what.workloads[0], gpu)]
+            wanted = [jobs.of_arrays(names, arrays, what.workloads[0], gpu, tile) for tile in tiles or (None,)]
         else:
             assert chosen is not None
             named = suite.select([what.cases])[0] if what.cases else None
@@ -154,15 +192,15 @@ def profile(
                 names, reasons = jobs.startable(names, shapes, gpu)
                 for reason in reasons:
                     print_message(reason)
-            wanted = jobs.of_files(names, foreign, shapes, named, gpu)
+            wanted = jobs.of_files(names, foreign, shapes, named, gpu, tiles or (None,))
         try:
             for one in wanted:
-                launches, text = jobs.profile(one, sets or ("assignment",), profiler)
+                found, text = jobs.profile(one, sets or ("assignment",), profiler, version)
                 own_tables.append(text)
-                forms.append(nvprof_form(launches, gpu.name))
+                forms.append(nvprof_form(found.launches, gpu.name))
                 if not as_json:
-                    _show(one.what, launches, profiler.tool, gpu)
-                records.append(record(profiler.tool, gpu.name, one.what, launches))
+                    _show(one.what, found.launches, profiler.tool, gpu)
+                records.append(record(found, gpu.name, here))
         except ClosedCountersError as closed:
             print_message(closed)
             _print_static(wanted[0].jobs, gpu, as_json)

@@ -19,6 +19,7 @@ from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem.workload import Workload
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
+from hw4cli.system.machine import machine
 from hw4cli.text.records import record_text
 from hw4cli.text.words import columns, counted, print_message, printable, wrapped
 
@@ -151,7 +152,7 @@ def _of_arrays(
     with LiveTable(["candidate", "median ms", "n"]) as live:
         for space in spaces:
             rows += _tuned(timer, space, quick, lambda one, cells: live.update(one, [one, *cells]))
-    return sorted(rows, key=lambda row: (row.status == "refused", row.median or 0.0)), timer.machine()
+    return sorted(rows, key=lambda row: (row.status == "refused", row.median or 0.0)), machine(timer.machine())
 
 
 def _without_gpu(space: "Space", gpu: str) -> "list[TunedRow]":
@@ -189,7 +190,7 @@ def _timed(
     from hw4cli.system.files import write_text
 
     timer, results = _timer(), list[Result]()
-    machine = timer.machine()
+    here = machine(timer.machine())
     with LiveTable(["candidate", "case", "median ms", "n"]) as live:
         for space in spaces:
             name = space.case.name
@@ -202,10 +203,10 @@ def _timed(
             results.append(_result(space, rows))
             for path in outputs:
                 if path.suffix == ".json":
-                    write_text(path, _document(results, machine))
+                    write_text(path, _document(results, here))
             if keeping:
                 _keep(timer.gpu, space.case.work, rows)
-    return results, machine
+    return results, here
 
 
 def _keep(gpu: Any, shape: Workload, rows: "Sequence[TunedRow]") -> None:

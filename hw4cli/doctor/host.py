@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from hw4cli.doctor.finding import Finding, UnansweredError, output_of
+from hw4cli.system.machine import filesystem
 from hw4cli.text.words import counted
 
 PR_GET_CHILD_SUBREAPER = 37
@@ -36,15 +37,6 @@ def cache() -> list[Finding]:
     if kind.startswith(NETWORK):
         return [Finding(name, "warning", f"{found}, on {kind}: slow to start from", advice)]
     return [Finding(name, "ok", found)]
-
-
-def filesystem(path: Path) -> str:
-    """The kind of file system that a path is on, such as "ext4" or "nfs4"; "" if unknown."""
-    import psutil
-
-    mounts = {mount.mountpoint: mount.fstype for mount in psutil.disk_partitions(all=True)}
-    resolved = path.resolve()
-    return next((mounts[str(place)] for place in (resolved, *resolved.parents) if str(place) in mounts), "")
 
 
 def slurm() -> list[Finding]:

@@ -40,6 +40,8 @@ from hw4cli.problem.suite import Case
 from hw4cli.problem.verdict import Verdict
 from hw4cli.sandbox.gpu import ABSENT, first_gpu, gpu_answers, needs_gpu
 from hw4cli.sandbox.slurm import job_info
+from hw4cli.system import nvidia
+from hw4cli.system.machine import machine
 
 
 def judge_session(
@@ -114,6 +116,7 @@ class _Session:
             program=list(program.command),
             program_sha256=sha256,
             gpu=gpu,
+            **({} if settings.launcher else {"machine": _machine(gpu)}),
             settings=settings_of(plan, program.facts),
             keys={**(older or {}), **self.keys},
         )
@@ -234,6 +237,12 @@ def _header(user: str, names: Sequence[str], **fields: Any) -> dict[str, Any]:
     started = datetime.now(UTC).isoformat(timespec="seconds")
     common = {"host": socket.gethostname(), "started": started, "version": __version__}
     return journal.header_line(user=user, cases=list(names), **{**common, **fields})
+
+
+def _machine(gpu: Mapping[str, str] | None) -> dict[str, str]:
+    """What a journal's header says of the machine here, where programs run."""
+    known = machine({"gpu": gpu["name"], "driver": nvidia.gpu_and_driver()[1]} if gpu else {}, versions=False)
+    return {name: str(value) for name, value in known.items() if value is not None}
 
 
 def settings_of(plan: Plan, facts: Mapping[str, Any]) -> dict[str, Any]:

@@ -8,6 +8,7 @@ from typing import Any, Protocol
 
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import Hw4Error, MachineError
+from hw4cli.lab.arrays.named import NamedWorkload
 from hw4cli.lab.cases import ArrayCase, FileCase
 from hw4cli.lab.contender import Case, Contender
 from hw4cli.lab.kernels import ArrayKernel, FileKernel, check_type, named
@@ -217,6 +218,18 @@ class ArraySpace:
     def elsewhere(self, reason: str) -> str:
         """As it is."""
         return reason
+
+
+def tiling_of(kernel: str, work: Workload, props: DeviceProperties, tile: Tile) -> Any:
+    """The tiling of a kernel of 16 bits with these rows and keys, and so many stages if `tile` has them: its own one
+    if that is so, else the first of its space. MachineError where none is so."""
+    named_work = NamedWorkload("", work, work.scale)
+    for one in ArraySpace(kernel, ArrayCase(named_work)).candidates(props) if kernel in SPACES else ():
+        stages = getattr(one.tiling, "stages", None)
+        if one.tile == (tile["BR"], tile["BC"]) and tile.get("STAGES") in (None, stages):
+            return one.tiling
+    stages = f" with {tile['STAGES']} stages" if "STAGES" in tile else ""
+    raise MachineError(f"{kernel} has no tiling of {tile['BR']}x{tile['BC']}{stages}: `hw4 tune {kernel}` lists them")
 
 
 def _other_schedules(own: Any) -> tuple[Any, ...]:

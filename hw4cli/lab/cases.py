@@ -88,6 +88,7 @@ class FileCase:
             status=status,
             reason=reason,
             causal=self.work.causal,
+            seed=self.seed,
             sgemm_percent=100 * tflops / self.sgemm if tflops and self.sgemm else None,
             **found,
         )
@@ -222,6 +223,7 @@ class ArrayCase:
             status=status,
             reason=reason,
             causal=work.causal,
+            seed=self.workload.seed,
             dtype=work.dtype,
             heads=work.heads,
             kv_heads=work.kv_heads,

@@ -46,6 +46,7 @@ class KernelResult:
     host_ms: float | None = None  # medians: to enqueue the work, and of the flush during which that is done
     flush_ms: float | None = None
     causal: bool = False
+    seed: int | None = None  # of the numbers that it was checked and timed on
     pairs_percent: float | None = None  # of the N*N pairs of a query and a key: whose scores the kernel's tiles compute
     mean: float | None = None
     standard_error: float | None = None  # of the mean

@@ -9,12 +9,10 @@ or, with cold runs, it is not. Each run's output goes to a new folder of its own
 import ctypes
 import mmap
 import os
-import platform
 import statistics
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -29,8 +27,8 @@ from hw4cli.problem.casecheck import check_case, size_problem
 from hw4cli.problem.casefile import open_regular
 from hw4cli.problem.rules import KILL_AFTER
 from hw4cli.problem.suite import Case
-from hw4cli.system import nvidia
 from hw4cli.system.exits import StartError, exit_problem
+from hw4cli.system.machine import machine
 from hw4cli.system.process import Limits, Run, run_program
 
 SUM = "sum"  # the name of the row that adds up the cases
@@ -275,24 +273,3 @@ def program_record(programs: Sequence[Program], rows: Sequence[ProgramResult], r
         },
         "rows": [vars(row) for row in rows],
     }
-
-
-def machine() -> dict[str, Any]:
-    """The processor, the GPU and the software; None for what is missing. No GPU is opened."""
-    gpu, driver = nvidia.gpu_and_driver()
-    return {
-        "cpu": _cpu(),
-        "cores": len(os.sched_getaffinity(0)),
-        "gpu": gpu,
-        "driver": driver,
-        "linux": platform.release(),
-        "python": platform.python_version(),
-        "numpy": np.__version__,
-        "cupy": next((d.version for d in metadata.distributions() if (d.name or "").startswith("cupy")), None),
-    }
-
-
-def _cpu() -> str:
-    lines = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace").splitlines()
-    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
-    return next(models, platform.machine())

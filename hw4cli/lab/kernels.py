@@ -192,8 +192,12 @@ def pairs_percent(work: Workload, planned: Plan) -> float | None:
     return 100 * work.computed_share(rows, planned.macros["BC"])
 
 
-def contender_named(timer: GpuTimer, kernel: str, case: FileCase | ArrayCase) -> Contender:
-    """A kernel of hw4's, or of a user's, on a case."""
+def contender_named(
+    timer: GpuTimer, kernel: str, case: FileCase | ArrayCase, tile: Tile | None = None, tiling: Any = None
+) -> Contender:
+    """A kernel of hw4's, or of a user's, on a case; of files with a tile, of 16 bits with a tiling, if one is given."""
     if isinstance(case, FileCase):
-        return FileKernel(timer, kernel, case)
-    return GradientKernel(timer, case, kernel) if kernel in GRADIENT_KERNELS else ArrayKernel(timer, kernel, case)
+        return FileKernel(timer, kernel, case, tile)
+    return (
+        GradientKernel(timer, case, kernel) if kernel in GRADIENT_KERNELS else ArrayKernel(timer, kernel, case, tiling)
+    )

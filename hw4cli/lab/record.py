@@ -13,6 +13,7 @@ from hw4cli.lab.sampling import WARM_UP
 from hw4cli.lab.tables import SCHEMA
 from hw4cli.plans.measured import RUN_SPREAD
 from hw4cli.resources import data_path
+from hw4cli.system.machine import machine
 from hw4cli.text.dates import today
 
 OF_A_HOOK = {"GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"}  # what git tells the hooks that it runs
@@ -25,13 +26,15 @@ def benchmark_record(
     sgemm: float | None,
     cold: bool,
     before: dict[str, Any],
+    others: bool = False,
     **method: Any,
 ) -> dict[str, Any]:
-    """The record of rows, which are dataclasses; `method`: what differs from the method of kernels on files' cases."""
+    """The record of rows, which are dataclasses; `method`: what differs from the method of kernels on files' cases.
+    `others`: others' attention was timed, too."""
     return {
         **heading(),
         "hw4": import_module("hw4cli").__version__,  # which names what imports this module
-        "machine": timer.machine(),
+        "machine": machine(timer.machine(), others),
         "clocks": {"before": before, "after": timer.clocks()},
         "sgemm_tflops": sgemm,
         "copy_gb_per_s": timer.copy_gb_per_s(),

@@ -42,6 +42,7 @@ class Session(ABC):
     """
 
     answers_for_peers = False  # a peer that cannot compute a workload is no failure of hw4's
+    with_others = False  # whether peers were measured, whose versions the record names
 
     def __init__(self, sampling: Sampling = STANDARD) -> None:
         self.gpu = Gpu()
@@ -72,6 +73,7 @@ class Session(ABC):
     def measure(self, case: Case, notify: Notify = lambda *_: None) -> list[KernelResult]:
         """The rows of one case."""
         ours, peers = self.ours(case), self.peers(case)
+        self.with_others = self.with_others or bool(peers)
         found = measure(self.timer, [*ours, *peers], case, self.sampling, lambda one: notify(one, case))
         judged = found if self.answers_for_peers else found[: len(ours)]
         self.failed = self.failed or any(row.status != "ok" for row in judged)
@@ -80,7 +82,7 @@ class Session(ABC):
 
     def record(self) -> dict[str, Any]:
         """The record of all rows so far."""
-        return benchmark_record(self.timer, self.rows, self.sgemm, self.sampling.cold, self._before)
+        return benchmark_record(self.timer, self.rows, self.sgemm, self.sampling.cold, self._before, self.with_others)
 
 
 class FileSession(Session):

@@ -139,6 +139,7 @@ HEADER: dict[str, Check] = {
     "program_sha256": _text,
     "host": _text,
     "gpu": _optional(_object(_text)),
+    "machine": _object(_text),
     "started": _text,
     "version": _text,
     "cases": _list(_text),

@@ -23,7 +23,7 @@ from hw4cli.text import tables
 from hw4cli.text.dates import duration
 
 SCHEMA = 1
-SESSION = ("program", "program_sha256", "host", "gpu", "started", "version", "settings")
+SESSION = ("program", "program_sha256", "host", "gpu", "machine", "started", "version", "settings")
 NO_XML = re.compile("[^\t\n\r\x20-\ud7ff\ue000-\ufffd\U00010000-\U0010ffff]")
 
 

@@ -1,8 +1,10 @@
 """Processes that a profiler watches: of hw4's kernels, with their models, and of programs."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from itertools import product
 from pathlib import Path
+from typing import Any
 
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.errors import MachineError
@@ -12,9 +14,9 @@ from hw4cli.lab.arrays.named import NamedWorkload, described
 from hw4cli.lab.measure.counters import read_launches
 from hw4cli.lab.measure.gpus import model_for
 from hw4cli.lab.measure.model import LaunchModel, launch_models
-from hw4cli.lab.measure.profile import ProfiledLaunch, counters_of, profiled
+from hw4cli.lab.measure.profile import Profiled, ProfiledLaunch, counters_of, profiled
 from hw4cli.lab.measure.profilers import ClosedCountersError, ProfiledGpu, Profiler, profile_text
-from hw4cli.plans.plan import Plan
+from hw4cli.plans.plan import Plan, Tile
 from hw4cli.problem.suite import Case
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import python_command
@@ -40,6 +42,7 @@ class Together:
 
     what: str
     jobs: tuple[Job, ...]
+    facts: Mapping[str, Any] = field(default_factory=dict)  # what a record says of them: case, shape, tile or workload
 
 
 def startable(
@@ -58,29 +61,49 @@ def startable(
 
 
 def of_files(
-    kernels: Sequence[str], programs: Sequence[Job], shapes: Sequence[Workload], case: Case | None, gpu: ProfiledGpu
+    kernels: Sequence[str],
+    programs: Sequence[Job],
+    shapes: Sequence[Workload],
+    case: Case | None,
+    gpu: ProfiledGpu,
+    tiles: Sequence[Tile | None] = (None,),
 ) -> list[Together]:
-    """For each shape a table: of all kernels, and of programs, which are run on the case that the one shape is of.
+    """For each shape and tile a table: of all kernels, and of programs, which are run on the case that the one shape
+    is of.
 
     Raises InputError for a wrong file, MachineError where the GPU cannot run a kernel.
     """
     names = ", ".join([*kernels, *(one.program for one in programs)])
     found = []
-    for shape in shapes:
+    for shape, tile in product(shapes, tiles):
         where = f"(B, N, d) = {shape}"
         if case and programs:
             where = f"{case.name}, {where}" if kernels else case.name
-        own = [_kernel_job(kernels, shape, case.seed if case else 0, gpu)] if kernels else []
-        found.append(Together(f"{names} on {where}", (*own, *programs)))
+        seed = case.seed if case else 0
+        own = [_kernel_job(kernels, shape, seed, gpu, tile)] if kernels else []
+        facts: dict[str, Any] = {
+            "case": case.name if case else "x".join(map(str, shape.sizes)),
+            "shape": [*shape.sizes],
+        }
+        facts |= {"causal": shape.causal, "seed": seed, **_tile_facts(tile)}
+        found.append(Together(f"{names}{_in_words(tile)} on {where}", (*own, *programs), facts))
     return found
 
 
-def _kernel_job(kernels: Sequence[str], shape: Workload, seed: int, gpu: ProfiledGpu) -> Job:
+def _tile_facts(tile: Tile | None) -> dict[str, str]:
+    return {"tile": "x".join(str(size) for size in tile.values())} if tile else {}
+
+
+def _in_words(tile: Tile | None) -> str:
+    return f" with {_tile_facts(tile)['tile']}" if tile else ""
+
+
+def _kernel_job(kernels: Sequence[str], shape: Workload, seed: int, gpu: ProfiledGpu, tile: Tile | None) -> Job:
     model = model_for(gpu.name, gpu.cc)
-    plans = [kernel_named(name).plan(shape, model.props) for name in kernels]
+    plans = [kernel_named(name).plan(shape, model.props, tile) for name in kernels]
     planned = tuple((plan, launch_models(plan, shape, model.props, model.cache)) for plan in plans)
     names = [str(Path(name).resolve()) if name.endswith(".cu") else name for name in kernels]
-    return Job(_command(target.of_files(names, shape, seed)), planned=planned)
+    return Job(_command(target.of_files(names, shape, seed, tile)), planned=planned)
 
 
 def _command(asked: str) -> list[str]:
@@ -97,26 +120,31 @@ def program_jobs(programs: Sequence[Sequence[str]], case: Case, folder: Path, pl
     return [Job([*command, str(source), output], " ".join(command)) for command in programs]
 
 
-def of_arrays(kernels: Sequence[str], arrays: NamedWorkload, text: str, gpu: ProfiledGpu) -> Together:
+def of_arrays(
+    kernels: Sequence[str], arrays: NamedWorkload, text: str, gpu: ProfiledGpu, tile: Tile | None = None
+) -> Together:
     """Kernels of arrays. Raises MachineError where the GPU cannot run one."""
     model = model_for(gpu.name, gpu.cc)
     props = model.props
-    plans = [plan_of(name, arrays.work, props) for name in kernels]
+    plans = [plan_of(name, arrays.work, props, tile) for name in kernels]
     planned = tuple((plan, array_models(plan, arrays.work, props, model.cache)) for plan in plans)
-    job = Job(_command(target.of_arrays(kernels, text)), planned=planned)
-    return Together(f"{', '.join(kernels)} on (B, H, N, d) = {described(arrays.work)}", (job,))
+    job = Job(_command(target.of_arrays(kernels, text, tile)), planned=planned)
+    facts = {"case": arrays.name, "workload": text, "seed": arrays.seed, **_tile_facts(tile)}
+    heading = f"{', '.join(kernels)}{_in_words(tile)} on (B, H, N, d) = {described(arrays.work)}"
+    return Together(heading, (job,), facts)
 
 
-def profile(table: Together, asked: Sequence[str], profiler: Profiler) -> tuple[list[ProfiledLaunch], str]:
+def profile(table: Together, asked: Sequence[str], profiler: Profiler, version: str = "") -> tuple[Profiled, str]:
     """All launches of a table's processes with sets of metrics, and the profiler's own tables.
 
     Raises ClosedCountersError where counters are closed, MachineError if the profiler or a process fails.
     """
-    launches, texts = [], []
+    launches, texts, commands = list[ProfiledLaunch](), list[str](), list[str]()
     for job in table.jobs:
         counters = counters_of(asked, profiler.tool, bool(job.models))
         try:
-            texts.append(profile_text(profiler, counters, job.target, from_start=bool(job.program)))
+            text, command = profile_text(profiler, counters, job.target, from_start=bool(job.program))
+            texts, commands = [*texts, text], [*commands, command]
         except ClosedCountersError:
             raise
         except MachineError as error:
@@ -126,7 +154,8 @@ def profile(table: Together, asked: Sequence[str], profiler: Profiler) -> tuple[
             what = job.program or table.what
             raise MachineError(f"{profiler.path} counted no kernel of {what}: does it run on the GPU?")
         launches += found
-    return launches, "".join(texts)
+    found_all = Profiled(table.what, tuple(launches), profiler.tool, version, tuple(commands), table.facts)
+    return found_all, "".join(texts)
 
 
 def swept(shape: Workload, lengths: Sequence[int]) -> list[Workload]:

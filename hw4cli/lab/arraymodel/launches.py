@@ -14,6 +14,7 @@ from hw4cli.device.occupancy import occupancy
 from hw4cli.errors import MachineError
 from hw4cli.lab.arraymodel.counts import HALF, Sizes, head_bytes, keys_of, times, visited
 from hw4cli.lab.arraymodel.gradients import gradient_models
+from hw4cli.lab.candidates import tiling_of
 from hw4cli.lab.kernels import check_type
 from hw4cli.lab.measure.model import LaunchModel
 from hw4cli.lab.stepper.cache import AS_THEY_END, IN_ROUNDS, Visit, read_again
@@ -23,19 +24,20 @@ from hw4cli.plans import half, halfmma, halfshort
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.gradients import GRADIENTS
 from hw4cli.plans.kernels16 import ENTRIES16, KERNELS16, plan16
-from hw4cli.plans.plan import DeviceProperties, Launch, Plan
+from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Tile
 from hw4cli.problem.workload import Workload
 
 TILE, MOST_TILES = 64, 1 << 21
 NAMES = (*KERNELS16, *GRADIENTS)
 
 
-def plan_of(name: str, work: Workload, props: DeviceProperties) -> Plan:
-    """The launches of a kernel of NAMES for a workload. Raises MachineError where it does not run."""
+def plan_of(name: str, work: Workload, props: DeviceProperties, tile: Tile | None = None) -> Plan:
+    """The launches of a kernel of NAMES for a workload, with a tile of a kernel of 16 bits if one is given. Raises
+    MachineError where it does not run."""
     if name in GRADIENTS:
         return choice.plan(work, props, name)
     check_type(name, work)
-    return plan16(work, props, name)
+    return plan16(work, props, name, tiling_of(name, work, props, tile) if tile else None)
 
 
 def array_models(plan: Plan, work: Workload, props: DeviceProperties, cache: int = 0) -> list[LaunchModel]:

@@ -236,8 +236,16 @@ STEPS = (
     ),
     *(one for one in STALLS if one.name not in ("stall_memory_throttle", "stall_not_selected")),
 )
+CYCLES = tuple(f"sm__cycles_active.{which}" for which in ("min", "avg", "max"))  # of the multiprocessors
+BALANCE = (
+    *(
+        Metric(f"sm_cycles_{word}", f"Cycles that the {title} multiprocessor has work", "", (counter,), nvprof=())
+        for word, title, counter in zip(("least", "mean", "most"), ("idlest", "mean", "busiest"), CYCLES, strict=True)
+    ),
+    Metric("sm_imbalance", "Multiprocessor Imbalance (most - mean, of most)", "%", CYCLES, nvprof=()),
+)
 EVENTS = {"shared_ld_bank_conflict", "shared_st_bank_conflict"}  # which nvprof counts as events, not metrics
-SETS = {"assignment": ASSIGNMENT, "memory": MEMORY, "steps": STEPS, "stalls": (*STALLS, GMMA)}
+SETS = {"assignment": ASSIGNMENT, "memory": MEMORY, "steps": STEPS, "stalls": (*STALLS, GMMA), "balance": BALANCE}
 # How busy each resource is, in percent of its peak: the nearest limit of a kernel is the busiest.
 BUSY = tuple(
     Metric(
@@ -267,6 +275,26 @@ BUSY = tuple(
 )
 
 
+def impossible(metric: Metric, value: float | None) -> str:
+    """Why a value is refused, or "". Nsight Compute counts sectors and those that hit in different passes over a
+    launch, and whatever else uses the L2 cache meanwhile counts, too: of a launch of some microseconds, such as one
+    that writes a counter, the one can be twice the other. What is no share is no hit rate."""
+    if metric.name.endswith("_hit_rate") and value is not None and value > 100:
+        return f"{value:.0f} % cannot be: hits and sectors were counted in different runs of so short a launch"
+    return ""
+
+
+def imbalance(least: float, mean: float, most: float) -> float:
+    """Of a launch's cycles, the percentage that the mean multiprocessor has no work while the last one still has.
+
+    >>> imbalance(60.0, 90.0, 100.0)
+    10.0
+    """
+    if not 0 <= least <= mean <= most or not most:
+        raise ValueError(f"least {least:g}, mean {mean:g} and most {most:g} are not in this order, or are all 0")
+    return 100 * (most - mean) / most
+
+
 def of_stalls(values: Values) -> float:
     """What all reasons to wait sum up to, by which a single one is a share; 0 if they were not measured."""
     return sum(values.get(stall_counter(reason), 0.0) for reason in REASONS)
@@ -278,4 +306,8 @@ def value_of(metric: Metric, tool: str, values: Values) -> float | None:
         total = of_stalls(values)
         found = [values[name] for name in metric.ncu if name in values]  # an architecture may lack one
         return 100 * sum(found) / total if found and total else None
+    if tool == NCU and metric.name == "sm_imbalance":
+        with suppress(KeyError, ValueError):
+            return imbalance(*(values[name] for name in CYCLES))
+        return None
     return metric.value(tool, values)

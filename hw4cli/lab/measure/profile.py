@@ -1,7 +1,7 @@
 """What a profile says: metrics of each launch, beside the model of the kernel's plan, and the nearest limit."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from hw4cli.lab.measure.counters import Launch
@@ -13,6 +13,7 @@ from hw4cli.lab.measure.metrics import (
     SETS,
     STALLS,
     Metric,
+    impossible,
     value_of,
 )
 from hw4cli.lab.measure.model import LaunchModel
@@ -30,6 +31,7 @@ class Row:
     value: float | None
     model: float | None = None
     asked: bool = True
+    refused: str = ""  # why the value that was counted is none
 
     @property
     def ratio(self) -> float | None:
@@ -50,6 +52,19 @@ class ProfiledLaunch:
     def kernel(self) -> str:
         """The function's name."""
         return self.launch.kernel
+
+
+@dataclass(frozen=True)
+class Profiled:
+    """What one table shows: its heading and launches; the profiler, its version and its command lines; and of what the
+    launches are, by the names of a record: case, shape, seed, tile, or workload."""
+
+    what: str
+    launches: tuple[ProfiledLaunch, ...]
+    tool: str
+    version: str = ""
+    commands: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
 
 def counters_of(names: Sequence[str], tool: str, with_model: bool) -> list[str]:
@@ -75,11 +90,16 @@ def profiled(
         model = waiting.pop(place) if place is not None else None
         moved = [metric for metric in MOVED if metric not in chosen] if model else []
         rows = [
-            Row(metric, value_of(metric, tool, launch.values), _of_model(metric, model), metric in chosen)
+            _row(metric, value_of(metric, tool, launch.values), _of_model(metric, model), metric in chosen)
             for metric in (*chosen, *moved)
         ]
         found.append(ProfiledLaunch(launch, tuple(rows), limit_sentence(tool, launch), program))
     return found
+
+
+def _row(metric: Metric, value: float | None, model: float | None, asked: bool) -> Row:
+    reason = impossible(metric, value)
+    return Row(metric, None if reason else value, model, asked, reason)
 
 
 def _of_model(metric: Metric, model: LaunchModel | None) -> float | None:
@@ -121,16 +141,27 @@ def sentences(launches: Sequence[ProfiledLaunch], tool: str) -> list[str]:
         own = [pair for pair in zip(labels(launches), launches, strict=True) if pair[1].program == program]
         label, last = max(own, key=lambda pair: value_of(DURATION, tool, pair[1].launch.values) or 0.0)
         found += [f"{label}: {last.sentence}"] * bool(last.sentence)
-    return found
+    return [*found, *refusals(launches)]
 
 
-def record(tool: str, gpu: str, what: str, launches: Sequence[ProfiledLaunch]) -> dict[str, Any]:
-    """A profile as JSON has it."""
+def refusals(launches: Sequence[ProfiledLaunch]) -> list[str]:
+    """What was counted and cannot be, a sentence each."""
+    pairs = zip(labels(launches), launches, strict=True)
+    return [f"{label}: {row.metric.name} of {row.refused}" for label, one in pairs for row in one.rows if row.refused]
+
+
+def record(profiled: Profiled, gpu: str, here: Mapping[str, Any]) -> dict[str, Any]:
+    """A profile as JSON has it. `here`: the machine that was profiled."""
+    launches = profiled.launches
     return {
         **heading("profile"),
-        "tool": tool,
+        "tool": profiled.tool,
+        "tool_version": profiled.version,
+        "commands": list(profiled.commands),
         "gpu": gpu,
-        "of": what,
+        "machine": {**here, "gpu": gpu},
+        "of": profiled.what,
+        **profiled.facts,
         "launches": [
             {
                 "program": one.program,
@@ -144,6 +175,7 @@ def record(tool: str, gpu: str, what: str, launches: Sequence[ProfiledLaunch]) -
                         "model": row.model,
                         "ratio": row.ratio,
                         "asked": row.asked,
+                        **({"refused": row.refused} if row.refused else {}),
                     }
                     for row in one.rows
                 ],

@@ -1,8 +1,10 @@
 """Profilers as programs: which one a GPU needs, where it is, how it is called, and what it answers."""
 
 import glob
+import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import tempfile
@@ -12,6 +14,8 @@ from pathlib import Path
 
 from hw4cli.errors import MachineError, os_error
 from hw4cli.lab.measure.metrics import EVENTS, NCU, NVPROF, ROCPROF, TIME
+from hw4cli.resources import python_command
+from hw4cli.system.machine import machine
 from hw4cli.system.nvidia import first_visible
 from hw4cli.system.process import run_with_descendants
 from hw4cli.text.words import printable
@@ -134,8 +138,32 @@ def command_line(
     return [path, *form, *log, *start, "--metrics", ",".join(dict.fromkeys(counters)), *target]
 
 
-def profile_text(profiler: Profiler, counters: Sequence[str], target: Sequence[str], from_start: bool) -> str:
-    """What a profiler writes of a target: its tables.
+def version_of(profiler: Profiler) -> str:
+    """A profiler's version, as it prints it; "" if it does not."""
+    try:
+        printed, status = _run([*profiler.prefix, profiler.path, "--version"])
+    except MachineError:
+        return ""
+    found = re.search(r"\d+(?:\.\d+)+", printed)
+    return found[0] if found and not status else ""
+
+
+def machine_behind(prefix: Sequence[str], gpu: ProfiledGpu) -> dict[str, object]:
+    """The block of facts about the machine where commands behind `prefix` run; its GPU alone, if it does not answer."""
+    if not prefix:
+        return machine()
+    try:
+        printed, status = _run([*prefix, *python_command("system.machine", "-P")])
+        found = json.loads(printed.strip().splitlines()[-1]) if not status else None
+    except (MachineError, ValueError, IndexError):
+        found = None
+    return found if isinstance(found, dict) else {"gpu": gpu.name}
+
+
+def profile_text(
+    profiler: Profiler, counters: Sequence[str], target: Sequence[str], from_start: bool
+) -> tuple[str, str]:
+    """What a profiler writes of a target: its tables; and the command line, with {folder} for a temporary folder.
 
     Raises ClosedCountersError where counters are closed, MachineError if the profiler or the target fails.
     """
@@ -159,7 +187,7 @@ def profile_text(profiler: Profiler, counters: Sequence[str], target: Sequence[s
         lines = [line for line in (printed.strip() or text.strip()).splitlines() if line.strip()]
         last = printable(lines[-1].strip()) if lines else "it printed nothing"
         raise MachineError(f"{EXECUTABLES[tool]} failed with status {status}: {last}")
-    return everything
+    return everything, shlex.join(command).replace(str(folder), "{folder}")
 
 
 def _run(command: Sequence[str]) -> tuple[str, int]:

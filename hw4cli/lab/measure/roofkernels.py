@@ -15,6 +15,7 @@ from hw4cli.lab.measure.roofs import unit_of
 from hw4cli.lab.record import heading
 from hw4cli.plans.launch import ABSMAX_CHUNK
 from hw4cli.plans.plan import DeviceProperties
+from hw4cli.system.machine import machine
 
 SOURCE = "roofs/roofs"  # in kernels/
 THREADS, CHAINS, WARP = 256, 16, 32
@@ -127,7 +128,7 @@ def roofs_record(timer: GpuTimer, rates: dict[str, float], before: dict[str, Any
     return {
         **heading("roofs"),
         "hw4": __version__,
-        "machine": timer.machine(),
+        "machine": machine(timer.machine()),
         "clocks": {"before": before, "after": timer.clocks()},
         "method": f"CUDA events, medians of {SAMPLES} runs of {LEAST_MS:g} ms or more; DRAM: a copy, read and written",
         "units": {name: unit_of(name) for name in rates},

@@ -16,6 +16,7 @@ from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import Plan
 from hw4cli.problem.arrays import random_input
 from hw4cli.problem.workload import Workload
+from hw4cli.system.machine import machine
 
 ACTIVITIES = ("copy", "copy of V", "S = Q Kᵀ", "exponentials", "O += P V")  # in the order of stamps.cuh
 TILES = 24  # from the first on
@@ -99,7 +100,7 @@ def record(timer: GpuTimer, rows: list[dict[str, Any]]) -> dict[str, Any]:
         "kind": TIMELINE,
         **provenance(),
         "hw4": __version__,
-        "machine": timer.machine(),
+        "machine": machine(timer.machine()),
         "clocks": timer.clocks(),
         "activities": ACTIVITIES,
         "method": {"timer": "clock64 of one multiprocessor, first lanes of warps", "cache": "the second launch of two"},

@@ -34,6 +34,7 @@ from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel, kernel_path, python_command
 from hw4cli.show.leaderboard.entries import FAILED, RANKED, Outcome, rounded
 from hw4cli.system.exits import describe_exit
+from hw4cli.system.machine import machine
 
 SEEDS = 1 << 31
 RUNS = 10  # of a program, for the benchmark and for the ranked run
@@ -57,7 +58,7 @@ def kernel_stages(kernel: str, shape: Workload, seed: int, say: Say) -> Outcome:
     not one that can be launched; what fails later is the outcome."""
     gpu = Gpu()
     timer = GpuTimer(gpu)
-    facts = {key: str(value) for key, value in {**timer.machine(), **_software()}.items()}
+    facts = {key: str(value) for key, value in {**machine(timer.machine()), **_software()}.items() if value}
     start = Outcome(machine=gpu.name, sha256=file_sha256(kernel_path(kernel)), facts=facts)
 
     def test() -> Run:
@@ -111,9 +112,9 @@ def program_stages(name: str, command: Sequence[str], case: Case, say: Say) -> O
 
     Raises MachineError if these cannot be written; what the program does is the outcome.
     """
-    machine = endtoend.machine()
-    facts = {key: str(value) for key, value in {**machine, **_software()}.items() if value}
-    start = Outcome(machine=machine["gpu"] or machine["cpu"], sha256=program_sha256(command), facts=facts)
+    here = machine()
+    facts = {key: str(value) for key, value in {**here, **_software()}.items() if value}
+    start = Outcome(machine=here["gpu"] or here["cpu"], sha256=program_sha256(command), facts=facts)
     program = endtoend.Program(name, command)
     with TemporaryDirectory(prefix="hw4-leaderboard-", ignore_cleanup_errors=True) as folder:
         known = _made(replace(case, sha256=""), Path(folder))

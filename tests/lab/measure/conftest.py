@@ -10,6 +10,9 @@ import pytest
 TOOL = """#!{python}
 import os, pathlib, subprocess, sys
 words = sys.argv[1:]
+if words == ["--version"]:
+    print({printed!r})
+    sys.exit(0)
 pathlib.Path({seen!r}).write_text("\\n".join(words))
 log = words[words.index("--log-file") + 1] if "--log-file" in words else None
 path = pathlib.Path(log) if log else pathlib.Path(words[words.index("-d") + 1], "profile_counter_collection.csv")

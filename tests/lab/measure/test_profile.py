@@ -8,6 +8,7 @@ import pytest
 from helpers import ROOT, fits, on_a_terminal
 from records import as_written
 
+from hw4cli.lab.measure.metrics import imbalance
 from hw4cli.show.report.profile import read_profile
 
 RECORDED = ROOT / "benchmarks/h100-ncu-t28.csv"
@@ -315,3 +316,101 @@ def test_a_profiler_that_is_missing_fails_or_counts_nothing_is_reported(hw4, too
     result = hw4("profile", "flash", "t01")
     assert result.returncode == 3
     assert "counted no kernel of flash on" in result.stderr
+
+
+def test_a_profile_names_its_machine_the_profilers_version_and_its_command_line(hw4, tools):
+    tools(ncu=RECORDED.read_text(), printed="Version 2025.3.1.0 (build 36398880)")
+    found = as_written(hw4("profile", "flash", "t28", "--json").stdout)
+    assert found["tool_version"] == "2025.3.1.0"
+    assert found["machine"]["gpu"] == found["gpu"] == "NVIDIA H100 80GB HBM3"
+    assert {"cpu", "cores", "ram", "disk", "linux", "glibc", "python"} <= set(found["machine"])
+    (command,) = found["commands"]
+    assert "ncu --csv --page raw" in command
+    assert "--log-file {folder}/log.csv" in command
+    of = {"case": "t28", "shape": [4, 16384, 64], "causal": False, "seed": 28}
+    assert {key: found[key] for key in of} == of
+
+
+def test_behind_srun_the_machine_is_the_node_that_answered(hw4, tools, tmp_path):
+    tools(ncu=RECORDED.read_text())
+    asked = ("profile", "flash", "t28", "--srun", "-p nvidia --gres=gpu:1", "--json")
+    assert hw4(*asked, cwd=tmp_path).returncode == 0
+    found = json.loads(hw4(*asked, cwd=tmp_path).stdout)
+    assert found["commands"][0].startswith("srun -p nvidia --gres=gpu:1 ")
+    assert found["machine"]["cpu"]  # srun stands for a node: what it starts answers
+
+
+def test_each_tile_is_profiled_by_itself_and_named(recorded):
+    result = recorded("flash", "t28", "--tile", "64x32", "--tile", "128x64", "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert [one["tile"] for one in found] == ["64x32", "128x64"]
+    assert found[0]["of"] == "flash with 64x32 on (B, N, d) = (4, 16384, 64)"
+    read = [metrics(one, "flash")["l2_to_l1"]["model"] for one in found]
+    assert 1.9 < read[0] / read[1] < 2.1  # K and V pass by once for each block of rows
+
+
+def test_half_is_profiled_with_a_tile_and_stages_of_its_space(hw4, tools):
+    tools(ncu=RECORDED.read_text().replace("flash", "half"), gpu="NVIDIA H100 80GB HBM3, 9.0")
+    result = hw4("profile", "half", "lm8k", "--tile", "128x128x2", "--json")
+    assert result.returncode == 0, result.stderr
+    assert json.loads(result.stdout)["tile"] == "128x128x2"
+    for tile, words in {"7x7": "half has no tiling of 7x7", "128x128x9": "with 9 stages"}.items():
+        refused = hw4("profile", "half", "lm8k", "--tile", tile)
+        assert refused.returncode == 3, refused.stderr
+        assert words in refused.stderr
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("flash", "t28", "--tile", "64"), "is not a tile"),
+        (("flash", "t28", "--tile", "64x32x2"), "is for half on a workload"),
+        (("backward", "lm8k", "--tile", "64x32"), "has one tile on a workload"),
+        (("t28", "--program", "./mine", "--tile", "64x32"), "--tile go with kernels alone"),
+    ],
+)
+def test_a_tile_that_goes_with_nothing_is_refused(recorded, arguments, words):
+    result = recorded(*arguments)
+    assert result.returncode == 2
+    assert words in result.stderr
+
+
+# What Nsight Compute answered on an H200 of half_start, a launch of 3 us that sets a counter to 0 (h200-limits.json).
+TOO_SHORT = """"ID","Process ID","Process Name","Host Name","Kernel Name","Context","Stream","Block Size","Grid Size",\
+"Device","CC","gpu__time_duration.sum","l1tex__t_sector_hit_rate.pct","lts__t_sector_hit_rate.pct",\
+"sm__cycles_active.min","sm__cycles_active.avg","sm__cycles_active.max"
+"","","","","","","","","","","","ns","%","%","cycle","cycle","cycle"
+"0","1","python","127.0.0.1","half_start","1","7","(32, 1, 1)","(1, 1, 1)","0","9.0","3000","0","205.65","0","50","600"
+"""
+
+
+def test_a_hit_rate_above_100_is_refused_with_the_reason(hw4, tools):
+    tools(ncu=TOO_SHORT)
+    result = hw4("profile", "flash", "t28", "--set", "memory", "--json")
+    assert result.returncode == 0, result.stderr
+    found = metrics(json.loads(result.stdout), "half_start")
+    assert found["l2_hit_rate"]["value"] is None
+    assert found["l2_hit_rate"]["refused"].startswith("206 % cannot be")
+    assert found["l1_hit_rate"]["value"] == 0
+    shown = hw4("profile", "flash", "t28", "--set", "memory").stdout
+    assert "half_start: l2_hit_rate of 206 % cannot be" in " ".join(shown.split())
+    assert "206" not in shown.split("nearest")[0].split("half_start: l2_hit_rate")[0]
+
+
+def test_the_balance_of_multiprocessors_is_how_long_the_mean_one_is_idle(hw4, tools):
+    tools(ncu=TOO_SHORT)
+    found = metrics(json.loads(hw4("profile", "flash", "t28", "--set", "balance", "--json").stdout), "half_start")
+    assert {name: one["value"] for name, one in found.items() if one["asked"]} == {
+        "sm_cycles_least": 0,
+        "sm_cycles_mean": 50,
+        "sm_cycles_most": 600,
+        "sm_imbalance": pytest.approx(100 * 550 / 600),
+    }
+
+
+def test_what_is_no_order_of_cycles_has_no_imbalance():
+    assert imbalance(100.0, 100.0, 100.0) == 0
+    for wrong in ((0, 0, 0), (2, 1, 3), (-1, 1, 2)):
+        with pytest.raises(ValueError, match="not in this order"):
+            imbalance(*wrong)
