@@ -18,7 +18,7 @@ from hw4cli.show.scaling import load_scaling
 from hw4cli.show.traffic import load_profile
 
 FOLDER = ROOT / "docs/pictures"
-# The picture's name, its kind, the record, and the options of the kind.
+# The picture's name, its kind, the records, and the options of the kind.
 PICTURES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ladder": ("ladder", "h200-ladder.json", {}),
     "speedup": ("speedup", "h200-split.json", {"base": "torch efficient"}),
@@ -26,7 +26,7 @@ PICTURES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "tiles": ("tiles", "h200-tiles.json", {}),
     "error": ("error", "h200-thirty.json", {}),
     "programs": ("programs", "h100-end-to-end.json", {}),
-    "roofline": ("roofline", "h200-split.json", {}),
+    "roofline": ("roofline", "h200-split.json roofs/h200.json", {}),
     "traffic": ("traffic", "h200-ncu.csv", {"shape": Shape(16, 4096, 64)}),
     "scaling": ("scaling", "scaling/h200.json", {}),
     "energy": ("energy", "figures/h200-energy.json", {}),
@@ -36,9 +36,9 @@ PICTURES: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 def picture(name: str) -> Picture:
     """One of PICTURES, as data."""
-    kind, record, options = PICTURES[name]
+    kind, records, options = PICTURES[name]
     read: dict[str, Callable[[Path], Any]] = {"traffic": load_profile, "scaling": load_scaling}
-    return KINDS[kind]([read.get(kind, load)(HERE / record)], **options)
+    return KINDS[kind]([read.get(kind, load)(HERE / record) for record in records.split()], **options)
 
 
 def outdated() -> list[str]:

@@ -11,7 +11,7 @@ from hw4cli.cli.terminal.grammar import CASE, SHAPE, as_shape
 from hw4cli.cli.terminal.options import FILE, output_option, shared
 from hw4cli.cli.terminal.params import OneOf, items
 from hw4cli.system.importing import Importing
-from hw4cli.text.words import printable
+from hw4cli.text.words import print_message, printable
 
 if TYPE_CHECKING:
     from hw4cli.cli.terminal.params import Items
@@ -25,7 +25,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "tiles": (),
     "error": (),
     "programs": (),
-    "roofline": ("roofs",),
+    "roofline": (),
     "traffic": ("shape",),
     "energy": ("over",),
     "scaling": (),
@@ -112,7 +112,7 @@ def plot(
     kind, shape, case = (found.get(name, [None])[0] for name in ("kind", "shape", "case"))
     options |= {"shape": shape, "case": case}
     pictures = [path for path in outputs if path.suffix != PAGE]
-    _check_options(ctx, kind, options, pictures, title)
+    _check_options(ctx, kind, options, pictures, title, records)
     from hw4cli.system.files import check_place
 
     for path in outputs:
@@ -126,7 +126,12 @@ def plot(
 
 
 def _check_options(
-    ctx: click.Context, kind: str | None, options: dict[str, Any], pictures: Sequence[Path], title: str | None
+    ctx: click.Context,
+    kind: str | None,
+    options: dict[str, Any],
+    pictures: Sequence[Path],
+    title: str | None,
+    records: Sequence[Path],
 ) -> None:
     """Raise UsageError for what does not go together."""
     if pictures and title is not None:
@@ -143,37 +148,47 @@ def _check_options(
             raise click.UsageError(f"{word} does not go with {kind or 'a page'}", ctx)
     if kind == "speedup" and not options["base"]:
         raise click.UsageError("speedup needs --base KERNEL, the kernel to compare with", ctx)
-    if kind == "traffic" and not options["shape"]:
+    if kind == "traffic" and not options["shape"] and any(path.suffix == ".csv" for path in records):
         raise click.UsageError("traffic needs the shape that was profiled, as in 16,4096,64", ctx)
 
 
-def _draw(kind: str, records: Sequence[Path], pictures: Sequence[Path], options: dict[str, Any]) -> None:
+def _draw(kind: str, paths: Sequence[Path], pictures: Sequence[Path], options: dict[str, Any]) -> None:
     with Importing():
-        from hw4cli.lab.measure.roofs import read as read_roofs
         from hw4cli.show.draw import render
         from hw4cli.show.kinds import KINDS as DRAWN
-        from hw4cli.show.records import is_roofs, load
+        from hw4cli.show.kinds import unused
+        from hw4cli.show.records import load
         from hw4cli.show.scaling import load_scaling
         from hw4cli.show.traffic import load_profile
         from hw4cli.system.files import NewFile
 
     chosen = {name: options[name] for name in KINDS[kind] if options.get(name) is not None}
-    if kind == "roofline":
-        roofs = [path for path in records if is_roofs(path)]
-        records = [path for path in records if path not in roofs]
-        chosen |= {"roofs": read_roofs(roofs[-1])} if roofs else {}
     readers: dict[str, Callable[[Path], Any]] = {"traffic": load_profile, "scaling": load_scaling}
-    picture = DRAWN[kind]([readers.get(kind, load)(path) for path in records], **chosen)
+    records = [readers.get(kind, load)(path) for path in paths]
+    picture = DRAWN[kind](records, **chosen)
     for path in pictures:
         content = render(picture, path.suffix.removeprefix("."))
         with NewFile(path) as file:
             file.write(memoryview(content))
+    for sentence in unused(kind, picture, records):
+        print_message(sentence)
 
 
-def _write_page(path: Path, records: Sequence[Path], title: str) -> None:
+def _write_page(path: Path, paths: Sequence[Path], title: str) -> None:
     with Importing():
+        from hw4cli.errors import InputError
         from hw4cli.show.labpage import page
-        from hw4cli.show.records import load
+        from hw4cli.show.records import OtherRecordError, Record, load
         from hw4cli.system.files import write_text
 
-    write_text(path, page([load(one) for one in records], title))
+    records, left_out = list[Record](), list[str]()
+    for one in paths:
+        try:
+            records.append(load(one))
+        except OtherRecordError as error:
+            left_out.append(str(error))
+    if not records:
+        raise InputError(left_out[0])
+    write_text(path, page(records, title, left_out))
+    for sentence in left_out:
+        print_message(f"not used: {sentence}")

@@ -45,8 +45,8 @@ def report(
     hw4 report mine -o hw4_112000000.pdf       also prints it; needs Chromium
     hw4 report mine --check                    what is still missing
 
-    DIR, or folders in it, hold what `hw4 bench -o` (of kernels, of tiles, of programs), `hw4 judge -o` and `hw4 profile
-    -o FILE.csv` wrote. Into DIR go report.md, its charts in figures/, and report.html. Your words go between the blocks
+    DIR, or folders in it, hold what `hw4 bench`, `tune`, `profile`, `check` and `judge` wrote by -o; a record that is
+    not used is named. Into DIR go report.md, its charts in figures/, and report.html. Your words go between the blocks
     of report.md: a later run renews the blocks (between marks <!-- hw4: ... -->) and nothing else. Where text would be
     lost, --force keeps a copy as report-1.md.
 
@@ -87,7 +87,7 @@ def report(
     if pdf:
         printer.print_page(html, pdf)
         _say(f"wrote {pdf}")
-    for problem in material.problems:
+    for problem in (*material.problems, *material.unused):
         _say(problem)
     if open_ends := len(blanks(text)) + len(lacking(text)):
         again = quote(str(folder)) + ("" if form == FORMS[0] else f" --form {form}")

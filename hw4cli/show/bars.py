@@ -10,9 +10,7 @@ from hw4cli.problem.rules import TOLERANCE
 from hw4cli.problem.workload import FLOAT32
 from hw4cli.show.curves import INTERVALS, holding
 from hw4cli.show.picture import Mark, Panel, Picture, Rule, Series, gpus, measured, short_gpu
-from hw4cli.show.records import Point, Record, by_setting, is_ours, ladder_place, latest
-
-SUM = "sum"  # the row of an end-to-end record that adds up its cases
+from hw4cli.show.records import SUM, Point, Record, by_setting, is_ours, ladder_place, latest
 
 
 def ladder(records: Sequence[Record], case: str | None = None) -> Picture:
@@ -48,17 +46,19 @@ def tiles(records: Sequence[Record]) -> Picture:
     panels, used = [], []
     for record in records:
         tiled = [p for p in record.points if p.tile]
-        for kernel, where in dict.fromkeys((p.kernel, p.where) for p in tiled):
+        for schedule, where in dict.fromkeys((p.schedule, p.where) for p in tiled):
+            own = [p for p in tiled if (p.schedule, p.where) == (schedule, where)]
+            fastest = {p.tile: p for p in sorted(own, key=lambda p: p.tflops)}  # of a tile's several schedules
             marks = [
-                Mark(f"{p.tile[0]}x{p.tile[1]}", p.tflops, text=f"{p.tflops:.3g}")
-                for p in tiled
-                if p.tile and (p.kernel, p.where) == (kernel, where)
+                Mark(f"{tile[0]}x{tile[1]}", p.tflops, text=f"{p.tflops:.3g}")
+                for tile, p in ((p.tile, fastest[p.tile]) for p in own)
+                if tile
             ]
-            title = f"{kernel}, {where}"
-            panels.append(Panel("cells", title, (Series(kernel, tuple(marks)),), "TFLOP/s", "rows x keys of a tile"))
+            series = (Series(own[0].kernel, tuple(dict.fromkeys(marks))),)
+            panels.append(Panel("cells", f"{schedule}, {where}", series, "TFLOP/s", "rows x keys of a tile"))
         used += [record] * bool(tiled)
     if not panels:
-        raise InputError("no record here holds a sweep of tiles: make one with `hw4 bench --tile 64x64 -o FILE.json`")
+        raise InputError("no record here holds a sweep of tiles: make one with `hw4 bench --tile 64x64` or `hw4 tune`")
     return Picture("Rate by tile", tuple(panels), *measured(used))
 
 

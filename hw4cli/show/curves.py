@@ -3,10 +3,13 @@
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
 
-from hw4cli.errors import InputError
-from hw4cli.lab.measure.gpus import DRAM, FFMA, TENSOR
+from hw4cli.errors import InputError, MachineError
+from hw4cli.lab.measure.gpus import DRAM, FFMA, L2, SCALES, SHARED, TENSOR, UNITS, GpuModel, model_for
+from hw4cli.lab.measure.model import launch_models
+from hw4cli.lab.tables import FORWARD
+from hw4cli.plans.ladder import VARIANTS
+from hw4cli.problem.workload import FLOAT32, Workload
 from hw4cli.show.picture import Mark, Panel, Picture, Rule, Series, gpus, measured, short_gpu
 from hw4cli.show.records import Point, Record, by_setting, ladder_place, latest
 from hw4cli.text.words import counted
@@ -71,17 +74,89 @@ def speedup(records: Sequence[Record], base: str, over: str = AUTO) -> Picture:
     return _picture(title, comparable, "speed-up, ×", lambda p: ratios[id(p)], over, rules=rules, log=True)
 
 
-def roofline(records: Sequence[Record], roofs: Mapping[str, Any] | None = None) -> Picture:
-    """Rates over FLOPs for each byte of Q, K, V and O, below the roofs that the records measured; with `roofs`, a
-    record of `hw4 bench roofs`, below those."""
-    if len(gpus(records)) > 1:
-        raise InputError(f"a roofline is of one GPU, but these records are of {' and '.join(gpus(records))}")
-    if roofs and roofs["machine"]["gpu"] != records[0].gpu:
-        raise InputError(f"the roofs are of {roofs['machine']['gpu']}, but the records of {records[0].gpu}")
-    rates = roofs["rates"] if roofs else {}
-    copies = [rates[DRAM]] if DRAM in rates else [r.copy_gb_per_s for r in records if r.copy_gb_per_s]
-    gemms = [rates[FFMA]] if FFMA in rates else [r.sgemm_tflops for r in records if r.sgemm_tflops]
-    points = [p for p in latest(records) if p.tile is None and p.figures["gb_per_s"]]
+def roofline(records: Sequence[Record]) -> Picture:
+    """Rates over FLOPs for each byte, below measured roofs.
+
+    With a record of `hw4 bench roofs` a panel for each level of the memory, with its slanted roof, and each kernel
+    where its own launches have it: FLOPs for each byte that they move there, by their model. Without one, FLOPs for
+    each byte of Q, K, V and O, below what the records measured of a copy and of cuBLAS.
+    """
+    known = [record for record in records if record.points or record.rates]
+    if len(gpus(known)) > 1:
+        raise InputError(f"a roofline is of one GPU, but these records are of {' and '.join(gpus(known))}")
+    roofs = [record for record in known if record.rates]
+    timed = [record for record in known if record.points]
+    points = [p for p in latest(timed) if p.tile is None and p.figures["gb_per_s"]]
+    return _levels(timed, roofs[-1], points) if roofs and points else _of_copies(timed, points)
+
+
+def _levels(records: Sequence[Record], roofs: Record, points: Sequence[Point]) -> Picture:
+    """A panel for DRAM, for the L2 cache and for shared memory, of those that the roofs have."""
+    rates, panels = roofs.rates, list[Panel]()
+    model = model_for(roofs.gpu, roofs.cc or 90)
+    amounts = {id(p): amounts_of(p, model) for p in points}
+    flat = [Rule(f"{name} {rates[name]:.0f} TFLOP/s", rates[name]) for name in (FFMA, TENSOR) if name in rates]
+    drawn: dict[int, Point] = {}
+    for level in (DRAM, L2, SHARED):
+        marks: dict[str, list[Mark]] = {}
+        for p in points:
+            if moved := amounts[id(p)].get(level):
+                value, low, high = rate_of(p)
+                marks.setdefault(p.kernel, []).append(Mark(value * p.ms * 1e9 / moved, value, low, high))
+                drawn[id(p)] = p
+        if level in rates and marks:
+            slope = Rule(f"{level} {rates[level]:,.0f} GB/s", max(rule.value for rule in flat), rates[level] / 1000)
+            order = sorted(marks, key=ladder_place)
+            series = tuple(Series(k, tuple(sorted(marks[k], key=lambda m: (m.at, m.value)))) for k in order)
+            label = f"FLOP per byte of {level}"
+            title = f"{short_gpu(roofs.gpu)}, {level}"
+            panels.append(Panel("scatter", title, series, "rate, TFLOP/s", label, True, (*flat, slope)))
+    if not flat or not panels:
+        raise InputError(f"{roofs.name} lacks what a roofline needs, {FFMA} and a memory: run `hw4 bench roofs` again")
+    note = (
+        "roofs measured by hw4 bench roofs; bytes are those that each kernel's own launches ask for, by their model; "
+        "FLOPs are 4·B·N²·d: split takes twice the products that are counted, exact three times"
+    )
+    return Picture("Roofline", tuple(panels), *measured([*holding(records, [*drawn.values()]), roofs], note))
+
+
+def amounts_of(point: Point, model: GpuModel) -> dict[str, float]:
+    """What all launches of a kernel of the ladder ask of each resource on a point's shape, by their model: bytes or
+    operations. Of what is not in the ladder, Q, K, V and O once."""
+    setting = point.setting
+    if point.kernel not in VARIANTS or (setting.dtype, setting.direction) != (FLOAT32, FORWARD):
+        seconds = point.ms / 1000
+        return {DRAM: (point.figures["gb_per_s"] or 0.0) * 1e9 * seconds}
+    shape, found = Workload.one_head(point.B, point.N, setting.d, setting.causal), Counter[str]()
+    try:
+        plan = VARIANTS[point.kernel].plan(shape, model.props)
+    except MachineError:  # the record's GPU could start it, and the one that is known by its name cannot
+        return {}
+    for one in launch_models(plan, shape, model.props):
+        found.update({name: amount for name, amount in one.amounts.items() if amount})
+    return dict(found)
+
+
+def nearest_roof(amounts: Mapping[str, float], rates: Mapping[str, float], ms: float) -> tuple[str, float] | None:
+    """The resource of which a kernel takes the largest share, and that share in percent of the measured rate; None
+    where neither is known."""
+    reached = shares(amounts, rates, ms)
+    return max(reached.items(), key=lambda one: one[1]) if reached else None
+
+
+def shares(amounts: Mapping[str, float], rates: Mapping[str, float], ms: float) -> dict[str, float]:
+    """The percentage of each measured rate that a kernel of this time reaches."""
+    return {
+        name: 100 * amounts[name] / SCALES[UNITS[name]] / (ms / 1000) / rate
+        for name, rate in rates.items()
+        if name in UNITS and amounts.get(name)
+    }
+
+
+def _of_copies(records: Sequence[Record], points: Sequence[Point]) -> Picture:
+    """Below the rates of a copy and of cuBLAS that records of kernels have."""
+    copies = [r.copy_gb_per_s for r in records if r.copy_gb_per_s]
+    gemms = [r.sgemm_tflops for r in records if r.sgemm_tflops]
     if not (copies and gemms and points):
         lacking = "kernels" if not points else "a copy's GB/s" if not copies else "cuBLAS's TFLOP/s"
         again = "make one with `hw4 bench -o FILE.json`"
@@ -96,18 +171,14 @@ def roofline(records: Sequence[Record], roofs: Mapping[str, Any] | None = None) 
         Series(name, tuple(sorted((mark(p) for p in points if p.kernel == name), key=lambda m: (m.at, m.value))))
         for name in dict.fromkeys(p.kernel for p in points)
     )
-    tensor = rates.get(TENSOR)
     rules = (
-        Rule(f"{FFMA if FFMA in rates else 'cuBLAS SGEMM'} {roof:.0f} TFLOP/s", roof),
-        *([Rule(f"{TENSOR} {tensor:.0f} TFLOP/s", tensor)] if tensor else []),
+        Rule(f"cuBLAS SGEMM {roof:.0f} TFLOP/s", roof),
         Rule(f"copy {1000 * slope:,.0f} GB/s", 4 * max(p.tflops for p in points), slope),
     )
     panel = Panel(
         "scatter", short_gpu(records[0].gpu), series, "rate, TFLOP/s", "FLOP per byte of Q, K, V and O", True, rules
     )
     note = "kernels on tensor cores are not below SGEMM's roof, which is float32's; both roofs are measured"
-    if roofs:
-        note = "roofs measured by hw4 bench roofs; split takes twice the products that are counted, exact three times"
     return Picture("Roofline", (panel,), *measured(holding(records, points), note))
 
 

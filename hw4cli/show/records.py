@@ -1,9 +1,9 @@
-"""The records of `hw4 bench` as points: what was measured, of which kernel or program, on which workload, and where."""
+"""Records of all commands as points, runs and counters: what was measured, on which workload, and where."""
 
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from itertools import groupby
 from math import inf, isfinite
@@ -11,13 +11,22 @@ from pathlib import Path
 from typing import Any
 
 from hw4cli.errors import InputError
+from hw4cli.lab.measure.roofs import checked
 from hw4cli.lab.tables import ARRAYS, FORWARD, PROGRAMS, TIMELINE, read_record
 from hw4cli.plans.ladder import VARIANTS
+from hw4cli.problem.verdict import Verdict
 from hw4cli.problem.workload import FLOAT32, Workload
+from hw4cli.show.counted import SHORT_TYPES, Compiled, Counted, compiled, counted, is_check
 from hw4cli.system.reading import read_json
+from hw4cli.text.words import counted as counted_words
 from hw4cli.text.words import printable
 
-READ = (None, ARRAYS, PROGRAMS, TIMELINE)  # kinds of records: of kernels, of kernels of arrays, and these
+# Kinds of records: of kernels of files (which have no kind), of arrays and so on, and which command wrote them.
+KERNELS, TUNE, PROFILE, ROOFS, JUDGED, CHECK = "kernels", "tune", "profile", "roofs", "hw4-results", "check"
+MEASURED = (KERNELS, ARRAYS, PROGRAMS, TIMELINE)
+COMMANDS = {TUNE: "tune", PROFILE: "profile", ROOFS: "bench roofs", JUDGED: "judge", CHECK: "check"}
+SUM = "sum"  # the row of a record of programs that adds up the cases
+ARRAY = re.compile(r"\((\d+), (\d+), (\d+), (\d+)\) (\w+)( causal)?")  # a workload in words, without further ones
 TILED = re.compile(r"(.+) (\d+)x(\d+)")  # how `hw4 bench --tile` names a kernel
 
 
@@ -54,11 +63,18 @@ class Point:
     samples: int
     tflops: float
     figures: dict[str, float | None]  # of FIGURES, what the record has
+    knobs: str = ""  # of a candidate of hw4 tune: "groups=3 stages=2"
 
     @property
     def name(self) -> str:
         """The kernel, and its tile if that was given by hand."""
-        return f"{self.kernel} {self.tile[0]}x{self.tile[1]}" if self.tile else self.kernel
+        return f"{self.kernel} {self.tile[0]}x{self.tile[1]} {self.knobs}".rstrip() if self.tile else self.kernel
+
+    @property
+    def schedule(self) -> str:
+        """The kernel and its stages, if those were given: tiles of the same are compared with one another."""
+        stages = re.search(r"stages=(\d+)", self.knobs)
+        return f"{self.kernel}, {counted_words(int(stages[1]), 'stage')}" if stages else self.kernel
 
     @property
     def where(self) -> str:
@@ -95,8 +111,8 @@ class Timeline:
 
 @dataclass(frozen=True)
 class Record:
-    """A record, its points (of kernels), runs (of programs) or timelines (of blocks), and where and how they were
-    measured."""
+    """A record, its points (of kernels), runs (of programs), timelines (of blocks), profiles (of launches), rates (of a
+    GPU) or compiled launches, and where and how they were measured."""
 
     name: str
     gpu: str
@@ -104,66 +120,245 @@ class Record:
     facts: str  # the machine, the commit, the date and the file, in one line
     method: str
     date: str
-    sgemm_tflops: float | None
-    copy_gb_per_s: float | None
+    sgemm_tflops: float | None = None
+    copy_gb_per_s: float | None = None
     points: tuple[Point, ...] = ()
     runs: tuple[Run, ...] = ()
     failures: tuple[str, ...] = ()
     timelines: tuple[Timeline, ...] = ()
+    profiles: tuple[Counted, ...] = ()
+    rates: Mapping[str, float] = field(default_factory=dict)  # of hw4 bench roofs
+    compiled: tuple[Compiled, ...] = ()
+    kind: str = KERNELS
+
+    @property
+    def holds(self) -> str:
+        """What it is a record of, in words."""
+        tiles = bool(self.points) and all(p.tile for p in self.points)
+        there = {
+            "times by tile": tiles,
+            "times of kernels": bool(self.points) and not tiles,
+            "times of programs": bool(self.runs),
+            "timelines of blocks": bool(self.timelines),
+            "counters of a profiler": bool(self.profiles),
+            "a GPU's roofs": bool(self.rates),
+            "what a compiler said": bool(self.compiled),
+        }
+        return " and ".join(words for words, held in there.items() if held) or "nothing that was measured"
 
 
-FIGURES = ("sgemm_percent", "gb_per_s", "max_error", "registers", "shared_bytes", "occupancy", "gflop_per_joule")
+class OtherRecordError(InputError):
+    """A record of hw4's, of a kind that is drawn nowhere."""
+
+
+TAKEN = ("registers", "shared_bytes", "occupancy")  # of the GPU, by a kernel
+FIGURES = ("sgemm_percent", "gb_per_s", "max_error", *TAKEN, "gflop_per_joule", "joules")
 
 
 def load(path: Path) -> Record:
-    """A record that `hw4 bench -o` wrote. InputError if it is none or of another kind, or a row is damaged."""
-    raw = read_record(path)
-    if raw.get("kind") not in READ:
-        raise InputError(f"{path} is a record of {printable(str(raw['kind']))}, not of kernels, programs or timelines")
-    machine = raw["machine"]
+    """A record that a command wrote by -o: `bench` (also of roofs), `tune`, `profile`, `check`; `judge`'s results.json.
+
+    Raises OtherRecordError for a record that is drawn nowhere, InputError if it is none or damaged.
+    """
     try:
-        programs, timelines = raw.get("kind") == PROGRAMS, raw.get("kind") == TIMELINE
-        timed = [(place, row) for place, row in enumerate(raw["rows"], 1) if row["status"] == "ok"]
-        who = "program" if programs else "kernel"
-        failures = [f"{r[who]} on {r['case']} {r['status']}: {r['reason']}" for r in raw["rows"] if r["status"] != "ok"]
-        major, _, minor = str(machine.get("compute_capability", "")).partition(".")
-        return Record(
-            name=printable(path.name),
-            gpu=_machine(machine),
-            cc=int(major + minor) if major.isdecimal() and minor.isdecimal() else None,
-            facts=_facts(raw, path),
-            method=printable(f"{raw['method']['timer']}; {raw['method']['cache']}"),
-            date=printable(raw.get("date", "")),
-            sgemm_tflops=_positive(raw.get("sgemm_tflops")),
-            copy_gb_per_s=_positive(raw.get("copy_gb_per_s")),
-            points=() if programs or timelines else tuple(_made(_point, timed)),
-            runs=tuple(_made(_run, timed)) if programs else (),
-            failures=tuple(map(printable, failures)),
-            timelines=tuple(_made(partial(_timeline, raw["activities"]), timed)) if timelines else (),
+        document = read_json(path)
+    except OSError as error:
+        raise InputError(f"cannot read {path}: {error.strerror}") from None
+    except ValueError:
+        raise InputError(f"{path} is not a record of hw4: it is not JSON") from None
+    kind = kind_of(document)
+    if kind is None:
+        raise InputError(f"{path} is not a record of hw4")
+    readers: dict[str, Callable[[Path, Any], Record]] = {
+        TUNE: _tuned,
+        PROFILE: _profiled,
+        ROOFS: _roofs,
+        JUDGED: _judged,
+        CHECK: _checked,
+    }
+    if kind not in readers and kind not in MEASURED:
+        raise OtherRecordError(
+            f"{path} is a record of {printable(kind)}, not of kernels, programs, tiles, profiles, roofs or timelines"
         )
-    except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
-        detail = f": {error}" if isinstance(error, ValueError) else ""
-        raise InputError(f"{path} is a damaged record of hw4 bench{detail}") from None
-
-
-def is_roofs(path: Path) -> bool:
-    """Whether a file is a record of what a GPU reaches, of `hw4 bench roofs`, and not of kernels."""
     try:
-        record = read_json(path)
-    except (OSError, ValueError):  # which reading it as a record of kernels reports
-        return False
-    return isinstance(record, dict) and record.get("kind") == "roofs"
+        return readers[kind](path, document) if kind in readers else _measured(path, read_record(path))
+    except (KeyError, TypeError, ValueError, AttributeError, OverflowError, IndexError) as error:
+        detail = f": {error}" if isinstance(error, ValueError) else ""
+        raise InputError(f"{path} is a damaged record of hw4 {COMMANDS.get(kind, 'bench')}{detail}") from None
 
 
-def _facts(raw: dict[str, Any], path: Path) -> str:
+def kind_of(document: Any) -> str | None:
+    """What a JSON document is a record of; None if it is no record of hw4's."""
+    if isinstance(document, list):
+        kinds = {kind_of(one) for one in document if isinstance(one, dict)}
+        return CHECK if is_check(document) else PROFILE if kinds == {PROFILE} else TUNE if kinds == {TUNE} else None
+    if not isinstance(document, dict):
+        return None
+    if isinstance(kind := document.get("kind"), str):
+        return kind
+    return KERNELS if "rows" in document and "machine" in document else None
+
+
+def _measured(path: Path, raw: dict[str, Any]) -> Record:
+    """A record of times: of kernels, of arrays, of programs, or of a block's timeline."""
     machine = raw["machine"]
+    programs, timelines = raw.get("kind") == PROGRAMS, raw.get("kind") == TIMELINE
+    timed = [(place, row) for place, row in enumerate(raw["rows"], 1) if row["status"] == "ok"]
+    who = "program" if programs else "kernel"
+    failures = [f"{r[who]} on {r['case']} {r['status']}: {r['reason']}" for r in raw["rows"] if r["status"] != "ok"]
+    return Record(
+        **_heading(path, raw, machine),
+        method=printable(f"{raw['method']['timer']}; {raw['method']['cache']}"),
+        sgemm_tflops=_positive(raw.get("sgemm_tflops")),
+        copy_gb_per_s=_positive(raw.get("copy_gb_per_s")),
+        points=() if programs or timelines else tuple(_made(_point, timed)),
+        runs=tuple(_made(_run, timed)) if programs else (),
+        failures=tuple(map(printable, failures)),
+        timelines=tuple(_made(partial(_timeline, raw["activities"]), timed)) if timelines else (),
+    )
+
+
+def _heading(path: Path, raw: Mapping[str, Any], machine: Mapping[str, Any]) -> dict[str, Any]:
+    """What every record says of itself."""
+    major, _, minor = str(machine.get("compute_capability", "")).partition(".")
+    return {
+        "name": printable(path.name),
+        "gpu": _machine(machine),
+        "cc": int(major + minor) if major.isdecimal() and minor.isdecimal() else None,
+        "facts": _facts(raw, path, machine),
+        "date": printable(raw.get("date", "")),
+        "kind": kind_of(raw) or KERNELS,
+    }
+
+
+def _documents(document: Any) -> list[dict[str, Any]]:
+    return document if isinstance(document, list) else [document]
+
+
+def _tuned(path: Path, document: Any) -> Record:
+    """The candidates of `hw4 tune` that were timed, as points with their tiles."""
+    points, failures = list[Point](), list[str]()
+    documents = _documents(document)
+    for one in documents:
+        for workload in one["workloads"]:
+            case, shape, dtype, causal = _of_workload(workload)
+            rows = [(place, row) for place, row in enumerate(workload["rows"], 1) if row["median"] is not None]
+            if shape:
+                points += _made(partial(_candidate, case, shape, Setting(shape[2], dtype, causal)), rows)
+            failures += [
+                f"{row['kernel']} {row['tile']} {row['knobs']}".rstrip() + f" on {case} refused: {row['reason']}"
+                for row in workload["rows"]
+                if row["status"] == "refused"
+            ]
+    return Record(
+        **_heading(path, documents[0], documents[0].get("machine") or {}),
+        method="hw4 tune: candidates in turns, checked first; what was clearly slower has fewer samples",
+        points=tuple(points),
+        failures=tuple(map(printable, failures)),
+    )
+
+
+def _of_workload(workload: Mapping[str, Any]) -> tuple[str, tuple[int, int, int] | None, str, bool]:
+    """A workload's name, sizes, element type and mask; sizes are None of heads that share keys, say."""
+    case = printable(str(workload["case"]))
+    if "shape" in workload:
+        return case, _shape(dict(workload)), str(workload.get("dtype") or FLOAT32), bool(workload.get("causal"))
+    found = ARRAY.fullmatch(str(workload["workload"]))
+    if not found:
+        return case, None, "", False
+    sizes = int(found[1]) * int(found[2]), int(found[3]), int(found[4])
+    return case, sizes, SHORT_TYPES.get(found[5], found[5]), found[6] is not None
+
+
+def _candidate(case: str, shape: tuple[int, int, int], setting: Setting, row: dict[str, Any]) -> Point:
+    B, N, d = shape
+    rows, keys = (int(size) for size in row["tile"].split("x"))
+    ms, low, high = (float(row[key]) for key in ("median", "low", "high"))
+    if not (0 < low <= ms <= high and isfinite(high)):
+        raise ValueError("impossible times or sizes")
+    figures: dict[str, float | None] = dict.fromkeys(FIGURES)
+    figures |= {key: None if row.get(key) is None else float(row[key]) for key in TAKEN}
+    flops = Workload.one_head(B, N, d, setting.causal).flops
+    return Point(
+        *(printable(row["kernel"]), (rows, keys), case, B, N, setting, ms, low, high),
+        *(int(row["samples"]), flops / ms / 1e9, figures, printable(str(row["knobs"]))),
+    )
+
+
+def _profiled(path: Path, document: Any) -> Record:
+    """What a profiler counted, of one table or of several."""
+    documents = _documents(document)
+    first = documents[0]
+    return Record(
+        **_heading(path, first, first.get("machine") or {"gpu": first["gpu"]}),
+        method=printable(" ".join(filter(None, (str(first["tool"]), str(first.get("tool_version") or ""))))),
+        profiles=tuple(launch for one in documents for launch in counted(one)),
+    )
+
+
+def _roofs(path: Path, document: Any) -> Record:
+    """What a GPU reaches."""
+    raw = checked(document, str(path))
+    rates = {printable(name): float(rate) for name, rate in raw["rates"].items()}
+    return Record(**_heading(path, raw, raw["machine"]), method=printable(str(raw.get("method", ""))), rates=rates)
+
+
+def _judged(path: Path, document: Any) -> Record:
+    """What the judge accepted, as runs of programs: one run each, or as many as were judged."""
+    runs, failures, sessions = list[Run](), list[str](), list[dict[str, Any]]()
+    for standing in document["standings"]:
+        sessions.append(standing["session"])
+        program = printable(str(standing["user"]))
+        own = [result for result in standing["results"] if result["verdict"] == Verdict.AC and result["wall"]]
+        runs += [_accepted(program, result) for result in own]
+        seconds = sum(float(result["wall"]) for result in own)
+        if len(own) > 1 and len(own) == len(standing["cases"]):
+            runs.append(Run(program, SUM, None, seconds, seconds, seconds))
+        failures += [
+            f"{program} on {result['case']}: {result['verdict']}"
+            for result in standing["results"]
+            if result["verdict"] != Verdict.AC
+        ]
+    session = sessions[0] if sessions else {}
+    machine = dict(session.get("machine") or {})
+    machine.setdefault("gpu", (session.get("gpu") or {}).get("name") or session.get("host"))
+    date = str(session.get("started") or "")[:10]
+    heading = _heading(path, {**document, "date": date, "commit": session.get("version")}, machine)
+    return Record(
+        **heading,
+        method="hw4 judge: wall time of each whole process",
+        runs=tuple(runs),
+        failures=tuple(map(printable, failures)),
+    )
+
+
+def _accepted(program: str, result: Mapping[str, Any]) -> Run:
+    seconds = float(result["wall"])
+    fastest, slowest = (float(result[key] or seconds) for key in ("fastest", "slowest"))
+    if not (0 < fastest <= seconds <= slowest and isfinite(slowest)):
+        raise ValueError("impossible times or sizes")
+    return Run(program, printable(str(result["case"])), _shape(dict(result)), seconds, fastest, slowest)
+
+
+def _checked(path: Path, document: Any) -> Record:
+    """What compilers said of kernels, or what an execution on the CPU found."""
+    mistakes = [f"{row['kernel']}: {said}" for row in document if (said := row.get("problem") or row.get("sentence"))]
+    return Record(
+        **_heading(path, {"kind": CHECK}, {"gpu": "no GPU"}),
+        method="hw4 check: compiled, not run on a GPU",
+        compiled=tuple(compiled(document)),
+        failures=tuple(map(printable, mistakes)),
+    )
+
+
+def _facts(raw: Mapping[str, Any], path: Path, machine: Mapping[str, Any]) -> str:
     driver = [f"driver {machine['driver']}"] if machine.get("driver") else []
     cuda = [f"{name} {machine[key]}" for key, name in (("cuda", "CUDA"), ("hip", "HIP")) if machine.get(key)]
     where = [_machine(machine), *driver, *cuda, f"commit {raw.get('commit') or 'unknown'}"]
     return printable(", ".join([*where, str(raw.get("date", "")), path.name]))
 
 
-def _machine(machine: dict[str, Any]) -> str:
+def _machine(machine: Mapping[str, Any]) -> str:
     return printable(machine.get("gpu") or machine.get("cpu") or "unknown machine")
 
 

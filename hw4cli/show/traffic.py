@@ -1,4 +1,5 @@
-"""The picture of a profile: bytes that each kernel moved to and from the GPU's memory, and those of a model."""
+"""The picture of a profile: bytes that each kernel moved to and from the GPU's memory, and those of a model; over N,
+those of the L2 cache and of shared memory, and the time, too."""
 
 import csv
 import io
@@ -9,15 +10,25 @@ from pathlib import Path
 from hw4cli.errors import InputError
 from hw4cli.lab.measure.counters import read_launches
 from hw4cli.lab.measure.metrics import NCU
+from hw4cli.lab.measure.model import launch_models
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES, Plan
 from hw4cli.problem.workload import Workload
 from hw4cli.show.picture import Mark, Panel, Picture, Series
+from hw4cli.show.records import Record, load
 from hw4cli.system.reading import read_regular
 from hw4cli.text.words import printable
 
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"  # Nsight Compute's names
 COLUMNS = ("kernel", "grid", READ, WRITTEN)
+READ_MB, WRITTEN_MB, DURATION_MS = "dram_read", "dram_written", "duration"  # hw4's names, in MB and ms
+LEVELS = {
+    READ_MB: "device memory, read, MB",
+    WRITTEN_MB: "device memory, written, MB",
+    "l2_to_l1": "L2 cache to multiprocessors, MB",
+    "shared_traffic": "shared memory, loads and stores, MB",
+}
+LEAST = 3  # values of N that make a curve
 GPU = DEVICES[90]  # whose launches are compared with the profile's
 MB = 1e6
 
@@ -39,12 +50,14 @@ class Profile:
     launches: dict[str, Launch]
 
 
-def load_profile(path: Path) -> Profile:
-    """A CSV file of Nsight Compute's counters: its own table (ncu --csv --page raw, hw4 profile -o FILE.csv), or one
-    with at least the columns COLUMNS, a line for each launch.
+def load_profile(path: Path) -> Profile | Record:
+    """A profile: a record of `hw4 profile -o FILE.json`; or a CSV file of Nsight Compute's counters: its own table (ncu
+    --csv --page raw, hw4 profile -o FILE.csv), or one with at least the columns COLUMNS, a line for each launch.
 
     InputError if it is none, or one of its lines is damaged.
     """
+    if path.suffix == ".json":
+        return load(path)
     launches: dict[str, Launch] = {}
     try:
         text = read_regular(path).decode()
@@ -79,12 +92,113 @@ def _launch(row: dict[str, str], where: str) -> Launch:
     return launch
 
 
-def traffic(profiles: Sequence[Profile], shape: Workload) -> Picture:
-    """What each kernel read and wrote on a shape, all its launches together, beside what must move once."""
-    read: dict[str, tuple[float, float]] = {}
-    written: dict[str, tuple[float, float]] = {}
+def traffic(profiles: Sequence[Profile | Record], shape: Workload | None = None) -> Picture:
+    """What kernels read and wrote, all their launches together, beside what they must: of profiles as CSV on the shape
+    that was profiled; of records on each shape that they are of, over N where there are several."""
+    records = [one for one in profiles if isinstance(one, Record)]
+    tables = [one for one in profiles if isinstance(one, Profile)]
+    if tables and shape is None:
+        raise InputError("name the shape that was profiled, as in 16,4096,64: a CSV file does not say it")
+    moved = _moved(records, shape)
+    if not tables and not moved:
+        names = ", ".join(f"{one.name} holds {one.holds}" for one in records)
+        where = f" on {shape}" if shape else ""
+        raise InputError(f"no record here has counters of bytes{where}: {names}; `hw4 profile --set memory` makes them")
+    swept: dict[tuple[int, int, bool], set[int]] = {}
+    for B, N, d, causal in moved:
+        swept.setdefault((B, d, causal), set()).add(N)
+    over_n = [key for key, lengths in swept.items() if len(lengths) >= LEAST and not shape]
+    panels = [panel for key in over_n for panel in _over_n(moved, key)]
+    short = [at for at in moved if shape or len(swept[at[0], at[2], at[3]]) < LEAST]
+    panels += [_on_one(at, _of_records(moved[at])) for at in short]
     left_out: dict[str, str] = {}
-    for profile in profiles:
+    if tables and shape:
+        panels.append(_on_one((*shape.sizes, shape.causal), _of_tables(tables, shape, left_out)))
+    used = [one for one in records if any(_in(one, at) for at in moved)]
+    notes = (
+        "dots: measured; ticks and dashes: what must be moved, by the model of the kernel's launches",
+        "what the L2 cache still holds when a launch ends does not count as written",
+        *((f"not shown, as they are launched in another way now: {', '.join(left_out)}",) if left_out else ()),
+    )
+    facts = (*(profile.name for profile in tables), *(record.facts for record in used))
+    return Picture("Traffic to and from memory", tuple(panels), notes, facts)
+
+
+Place = tuple[int, int, int, bool]  # (B, N, d), and whether it is causal
+Sums = dict[str, dict[str, tuple[float, float | None]]]  # of a kernel, by metric: what was measured, and the model
+
+
+def _moved(records: Sequence[Record], shape: Workload | None) -> dict[Place, Sums]:
+    """What kernels of hw4's moved on each shape, with their own tiles: the sums of their launches."""
+    found: dict[Place, Sums] = {}
+    for record in records:
+        for one in record.profiles:
+            if one.shape is None or one.tile or not one.kernel or READ_MB not in one.figures:
+                continue
+            at = (*one.shape, one.causal)
+            if shape and at != (*shape.sizes, shape.causal):
+                continue
+            own = found.setdefault(at, {}).setdefault(one.kernel, {})
+            for name in (*LEVELS, DURATION_MS):
+                if name in one.figures:
+                    value, model = own.get(name, (0.0, 0.0))
+                    more = one.models.get(name)
+                    own[name] = value + one.figures[name], None if model is None or more is None else model + more
+    return found
+
+
+def _in(record: Record, at: Place) -> bool:
+    return any(one.shape and (*one.shape, one.causal) == at for one in record.profiles)
+
+
+def _over_n(moved: dict[Place, Sums], key: tuple[int, int, bool]) -> list[Panel]:
+    """A panel for each level of the memory, and for the time, of one B and d: curves over N, the model's dashed."""
+    B, d, causal = key
+    lengths = sorted(N for b, N, e, c in moved if (b, e, c) == key)
+    panels = []
+    for name, title in {**LEVELS, DURATION_MS: "duration, ms"}.items():
+        series = []
+        for kernel in dict.fromkeys(kernel for N in lengths for kernel in moved[B, N, d, causal]):
+            pairs = [(N, moved[B, N, d, causal].get(kernel, {}).get(name)) for N in lengths]
+            known = [(N, pair) for N, pair in pairs if pair and pair[0] > 0]
+            models = [(N, pair[1]) for N, pair in known if pair[1]]
+            if known:
+                series.append(Series(kernel, tuple(Mark(float(N), pair[0]) for N, pair in known)))
+            if models:
+                series.append(Series(f"{kernel}, model", tuple(Mark(float(N), model) for N, model in models)))
+        if series:
+            words = f"B = {B:,}, d = {d}{', causal' if causal else ''}"
+            panels.append(Panel("lines", words, tuple(series), title, "N", True))
+    return panels
+
+
+def _on_one(at: Place, figures: dict[str, dict[str, tuple[float, float]]]) -> Panel:
+    """A row for each kernel on one shape: what it read and wrote, and the model's."""
+    series = []
+    for name, values in figures.items():
+        series.append(Series(name, tuple(Mark(kernel, measured) for kernel, (measured, _) in values.items())))
+        series.append(Series(name, tuple(Mark(kernel, model) for kernel, (_, model) in values.items()), limit=True))
+    title = f"(B, N, d) = ({at[0]}, {at[1]}, {at[2]}){', causal' if at[3] else ''}"
+    rows = tuple(next(iter(figures.values())))
+    return Panel("dots", title, tuple(series), "bytes of the GPU's memory, MB", "", True, (), rows)
+
+
+def _of_records(sums: Sums) -> dict[str, dict[str, tuple[float, float]]]:
+    found: dict[str, dict[str, tuple[float, float]]] = {"read": {}, "written": {}}
+    for kernel, own in sums.items():
+        for word, name in (("read", READ_MB), ("written", WRITTEN_MB)):
+            value, model = own.get(name, (0.0, None))
+            if value > 0:
+                found[word][kernel] = value, model or value
+    return found
+
+
+def _of_tables(
+    tables: Sequence[Profile], shape: Workload, left_out: dict[str, str]
+) -> dict[str, dict[str, tuple[float, float]]]:
+    """The same of CSV files: of kernels of the ladder all of whose launches are there, on grids as they have here."""
+    found: dict[str, dict[str, tuple[float, float]]] = {"read": {}, "written": {}}
+    for profile in tables:
         for variant in VARIANTS.values():
             plan = variant.plan(shape, GPU)
             own = [profile.launches[step.symbol] for step in plan.launches if step.symbol in profile.launches]
@@ -93,25 +207,14 @@ def traffic(profiles: Sequence[Profile], shape: Workload) -> Picture:
             if other := _other_blocks(profile, plan, shape):
                 left_out[variant.name] = other
                 continue
-            read[variant.name] = sum(one.read for one in own) / MB, (3 * 4 * shape.elements + plan.scratch) / MB
-            written[variant.name] = sum(one.written for one in own) / MB, (4 * shape.elements + plan.scratch) / MB
-    if not read:
+            read, written = zip(*(one.dram for one in launch_models(plan, shape, GPU)), strict=True)
+            found["read"][variant.name] = sum(one.read for one in own) / MB, sum(read) / MB
+            found["written"][variant.name] = sum(one.written for one in own) / MB, sum(written) / MB
+    if not found["read"]:
         raise InputError(
             next(iter(left_out.values())) if left_out else "no profile here has all launches of a kernel of the ladder"
         )
-    series = []
-    for name, figures in (("read", read), ("written", written)):
-        series.append(Series(name, tuple(Mark(kernel, measured) for kernel, (measured, _) in figures.items())))
-        series.append(Series(name, tuple(Mark(kernel, model) for kernel, (_, model) in figures.items()), limit=True))
-    panel = Panel(
-        "dots", f"(B, N, d) = {shape}", tuple(series), "bytes of the GPU's memory, MB", "", True, (), tuple(read)
-    )
-    notes = (
-        "dots: measured; ticks: Q, K, V and O once, scratch memory written once and read once",
-        "what the L2 cache still holds when a launch ends does not count as written",
-        *((f"not shown, as they are launched in another way now: {', '.join(left_out)}",) if left_out else ()),
-    )
-    return Picture("Traffic to and from memory", (panel,), notes, tuple(profile.name for profile in profiles))
+    return found
 
 
 def _other_blocks(profile: Profile, plan: Plan, shape: Workload) -> str:

@@ -280,6 +280,7 @@ function toggle(name) { // one stays
   if (off.has(name)) off.delete(name); else off.add(name);
   if (off.size < shown.kernels.length) change({ off: [...off].join() });
 }
+const mb = v => v >= 1000 ? digits(v / 1000, 3) + " GB" : digits(v, 3) + " MB";
 function drawCards() {
   const here = shown.points.filter(p => place(p) === place(shown.at) && shown.on.includes(p.kernel)).sort((a, b) => a.ms - b.ms);
   const base = shown.base.get(place(shown.at)), best = here[0];
@@ -292,7 +293,10 @@ function drawCards() {
     el("dl", {}, base ? line("speed-up", times(base.ms / p.ms)) : [], line("TFLOP/s", digits(p.tflops, 4)), line("of SGEMM", p.sgemm_percent === null ? null : digits(p.sgemm_percent, 3) + " %"),
       line("GB/s", p.gb_per_s === null ? null : digits(p.gb_per_s, 3)), line("error", p.max_error === null ? null : tiny(p.max_error)), line("bound", p.bound === null ? null : tiny(p.bound)),
       line("registers", p.registers), line("shared", p.shared_bytes === null ? null : digits(p.shared_bytes / 1024, 3) + " KB"),
-      line("occupancy", p.occupancy === null ? null : Math.round(100 * p.occupancy) + " %")))));
+      line("occupancy", p.occupancy === null ? null : Math.round(100 * p.occupancy) + " %"),
+      p.counted ? [line("DRAM read", mb(p.dram_read)), line("DRAM written", mb(p.dram_written))] : line("DRAM, model", p.dram_read === null ? null : mb(p.dram_read)),
+      line("energy", p.joules === null ? null : digits(1000 * p.joules, 3) + " mJ"), line("GFLOP/J", p.gflop_per_joule === null ? null : digits(p.gflop_per_joule, 3)),
+      line("nearest roof", p.roof === null ? null : p.roof + " " + Math.round(p.of_roof) + " %")))));
 }
 const COLUMNS = [["kernel", p => p.kernel], ["case", p => named(p)], ["B", p => p.B], ["N", p => p.N], ["d", p => p.d], ["ms", p => p.ms, v => digits(v, 4)], ["\u00b1 %", p => 50 * (p.high - p.low) / p.ms, v => v.toPrecision(2)],
   ["n", p => p.samples], ["TFLOP/s", p => p.tflops, v => digits(v, 4)], ["% SGEMM", p => p.sgemm_percent, v => digits(v, 3)], ["GB/s", p => p.gb_per_s, v => digits(v, 3)],
@@ -364,7 +368,7 @@ function drawLadder() {
 // ---- tiles
 function drawTiles() {
   const groups = new Map();
-  for (const p of points) if (p.tile) { const key = [p.record, p.kernel, place(p)].join(); groups.set(key, [...(groups.get(key) || []), p]); }
+  for (const p of points) if (p.tile) { const key = [p.record, p.kernel, p.stages, place(p)].join(); groups.set(key, [...(groups.get(key) || []), p]); }
   const measure = MEASURES[state.cells] || MEASURES.tflops;
   options("cells", [["tflops", MEASURES.tflops.name], ["ms", MEASURES.ms.name]], state.cells);
   get("maps").replaceChildren(...[...groups.values()].map(group => {
@@ -372,7 +376,7 @@ function drawTiles() {
     const most = Math.max(...group.map(p => p.tflops)), p0 = group[0];
     const cell = p => p ? el("td", { class: "heat" + Math.min(data.heat - 1, Math.floor(data.heat * p.tflops / most)) + (p.tflops === most ? " best" : ""), title: p.tile + ": " + digits(p.ms, 4) + " ms, " + digits(p.tflops, 4) + " TFLOP/s" },
       measure.value(p) >= 100 ? digits(measure.value(p), 4) : measure.value(p).toFixed(measure === MEASURES.ms ? 2 : 1)) : el("td", {}, "\u2013");
-    return el("div", { class: "card map" }, el("table", {}, el("caption", {}, p0.kernel + " on " + where(p0) + ", " + short(data.records[p0.record].gpu) + ", " + measure.unit),
+    return el("div", { class: "card map" }, el("table", {}, el("caption", {}, p0.kernel + (p0.stages === null ? "" : ", " + p0.stages + (p0.stages === 1 ? " stage" : " stages")) + " on " + where(p0) + ", " + short(data.records[p0.record].gpu) + ", " + measure.unit),
       el("thead", {}, el("tr", {}, el("th", { scope: "col" }, "BR \\ BC"), sizes(1).map(bc => el("th", { scope: "col" }, String(bc))))),
       el("tbody", {}, sizes(0).map(br => el("tr", {}, el("th", { scope: "row" }, String(br)), sizes(1).map(bc => cell(group.find(p => size(p, 0) === br && size(p, 1) === bc))))))),
       el("p", { class: "method" }, data.records[p0.record].facts));
@@ -490,10 +494,11 @@ function saveCsv() {
 
 // ---- which records a view shows, and why it does not show the others
 const figuresOf = data.records.map((record, i) => [points.some(p => p.record === i && !p.tile) && "times of kernels", points.some(p => p.record === i && p.tile) && "a sweep of tiles",
-  data.runs.some(r => r.record === i) && "whole programs", data.timelines.some(t => t.record === i) && "blocks in time"].filter(Boolean).join(" and ") || "no figures");
+  data.runs.some(r => r.record === i) && "whole programs", data.timelines.some(t => t.record === i) && "blocks in time", record.counts && "a profiler's counters", record.roofs && "a GPU's roofs"].filter(Boolean).join(" and ") || "no figures");
 function unused(view, record, i) { // the reason; empty where it is shown
   const lacks = what => "it holds " + figuresOf[i] + ", not " + what, other = "another one is chosen above";
   if (view === "kernels") return "kernels are shown by their text";
+  if (view === "compare" && (record.counts || record.roofs)) return record.gpu === shown.gpu ? "" : "of another GPU"; // the cards have them
   if (view === "compare") return !figuresOf[i].includes("times") ? lacks("times of kernels") : record.gpu !== shown.gpu ? "of another GPU" : shown.record && shown.record !== record.name ? other
     : shown.points.some(p => p.record === i) ? "" : "of another head size, type, mask, pass or N than is chosen, or a newer record holds the same";
   if (view === "ladder") return !ladders().some(l => l.record === record) ? lacks("three kernels on one case") : chosenLadder().record === record ? "" : other;
@@ -505,7 +510,7 @@ function drawRecords(view) {
   const reasons = data.records.map((record, i) => unused(view, record, i)), count = reasons.filter(reason => !reason).length;
   get("records-title").textContent = "Records: " + (count === reasons.length ? "all " + count + " are" : (count || "none") + " of " + reasons.length + (count < 2 ? " is" : " are")) + " shown here";
   get("records").replaceChildren(...data.records.map((r, i) => el("li", {}, r.facts + " \u00b7 " + r.method, reasons[i] ? el("span", { class: "unused" }, "not shown here: " + reasons[i]) : null,
-    r.failures.length ? el("ul", {}, r.failures.map(one => el("li", {}, one))) : null)));
+    r.failures.length ? el("ul", {}, r.failures.map(one => el("li", {}, one))) : null)), ...data.unused.map(one => el("li", {}, one)));
 }
 
 // ---- all of it

@@ -109,7 +109,7 @@ def _names_a_file(caption: str, folder: Path) -> bool:
 
 def _of_records(material: Material) -> Iterator[Lack]:
     """Files that cannot be used, rows that failed, and records that do not belong together."""
-    for problem in material.problems:
+    for problem in (*material.problems, *material.unused):
         yield Lack("records", problem)
     for source in material.sources:
         if source.record.failures:

@@ -13,6 +13,7 @@ from hw4cli.show.records import Point
 from hw4cli.show.report.document import missing
 from hw4cli.show.report.material import Material
 from hw4cli.show.report.steps import ladder_picture, steps
+from hw4cli.show.traffic import traffic
 from hw4cli.system.files import NewFile, make_folder
 from hw4cli.system.reading import read_regular
 from hw4cli.text.tables import escaped
@@ -135,4 +136,6 @@ MAKERS: dict[str, Callable[[Material], Picture]] = {
     "rate": lambda material: curves.rate(material.records),
     "error": lambda material: bars.error(material.records),
     "roofline": lambda material: curves.roofline(material.records),
+    "traffic": lambda material: traffic([record for record in material.records if record.profiles]),
+    "energy": lambda material: curves.energy(material.records),
 }

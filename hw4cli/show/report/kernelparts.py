@@ -10,7 +10,7 @@ from hw4cli.problem.workload import Workload
 from hw4cli.show.records import Point
 from hw4cli.show.report.document import missing, table
 from hw4cli.show.report.figures import Figures, sweep
-from hw4cli.show.report.material import Material
+from hw4cli.show.report.material import Material, same_kernel
 from hw4cli.text.tables import escaped
 from hw4cli.text.words import counted
 
@@ -96,7 +96,19 @@ def launch(material: Material) -> str:
     launches = [table(header, rows)] if rows else []
     own = material.point and material.point.figures.get("registers")
     registers = [f"`{material.kernel}` has {own:.0f} registers a thread there, by the record."] if own else []
-    return "\n\n".join([*launches, *registers, *lacking]) or _no_plan(material)
+    return "\n\n".join([*launches, *registers, *_compiled(material), *lacking]) or _no_plan(material)
+
+
+def _compiled(material: Material) -> list[str]:
+    """What `hw4 check` found of the kernel's launches on this architecture; nothing without its record."""
+    architecture = f"{material.props.cc / 10:.1f}"
+    rows = {
+        one.symbol: f"{escaped(one.symbol)} takes {one.registers} registers a thread, and {one.spilled} bytes spill"
+        for source in material.sources
+        for one in source.record.compiled
+        if same_kernel(one.kernel, material.kernel) and one.architecture == architecture
+    }
+    return [f"Compiled for compute capability {architecture}: {'; '.join(rows.values())}."] if rows else []
 
 
 def sram(material: Material) -> str:

@@ -13,14 +13,14 @@ from hw4cli.errors import Hw4Error, InputError
 from hw4cli.judge.scoring import standings, storedrules
 from hw4cli.judge.scoring.record import Rules, Standing
 from hw4cli.judge.scoring.standings import UserJournal
-from hw4cli.lab.tables import FORWARD, read_record
+from hw4cli.lab.tables import FORWARD
 from hw4cli.plans.ladder import FALLBACK
 from hw4cli.plans.plan import DEVICES, DeviceProperties, Plan, Variant
 from hw4cli.problem import suite
 from hw4cli.problem.workload import FLOAT32, Workload
 from hw4cli.resources import is_own_kernel
-from hw4cli.show.records import Point, Record, is_ours, latest, load
-from hw4cli.show.report.profile import Counters, read_profile
+from hw4cli.show.records import CHECK, Point, Record, is_ours, kind_of, latest, load
+from hw4cli.show.report.profile import Counters, counters_of, read_profile
 from hw4cli.show.stories import Story, story_of, texts
 from hw4cli.system.reading import is_file_in, leads_out, read_json, read_regular
 from hw4cli.text.words import printable
@@ -45,11 +45,41 @@ class Material:
     folder: Path
     sources: tuple[Source, ...]
     judged: Standing | None
-    profile: tuple[Counters, ...]
+    tables: tuple[Counters, ...]
     problems: tuple[str, ...]
     asked_kernel: str = ""
     asked_case: str = ""
     named: bool = False
+
+    @cached_property
+    def profile(self) -> tuple[Counters, ...]:
+        """What profilers counted: their own tables, then records of `hw4 profile`."""
+        own = [one for source in self.sources for one in counters_of(source.record)]
+        return (*self.tables, *own)
+
+    @cached_property
+    def roofs(self) -> Record | None:
+        """What this GPU was measured to reach, in the newest record of it."""
+        return next((record for record in reversed(self.records) if record.rates), None)
+
+    @property
+    def unused(self) -> list[str]:
+        """A sentence for each record of which the report has nothing, with the reason."""
+        found = []
+        for record in (source.record for source in self.sources):
+            said = f"{record.name} is not used: it holds {record.holds}"
+            of_kernel = any(same_kernel(one.kernel, self.kernel) for one in record.compiled)
+            if record.timelines:
+                found.append(f"{said}, which `hw4 plot {record.name} -o lab.html` draws")
+            elif record.rates and record is not self.roofs:
+                newer = f"{self.roofs.name} is newer" if self.roofs else ""
+                why = f"the report is of {self.gpu}" if record.gpu != self.gpu else newer
+                found.append(f"{said}, and {why}")
+            elif record.compiled and not of_kernel:
+                found.append(f"{said} of {', '.join(sorted({one.kernel for one in record.compiled}))}")
+            elif not (record.points or record.runs or record.profiles or record.rates or record.compiled):
+                found.append(said)
+        return found
 
     @cached_property
     def gpu(self) -> str:
@@ -57,7 +87,9 @@ class Material:
         without records."""
         counts = Counter[str]()
         for source in self.sources:
-            counts[source.record.gpu] += len(source.record.points) + len(source.record.runs)
+            if source.record.kind != CHECK:
+                record = source.record
+                counts[record.gpu] += len(record.points) + len(record.runs) + len(record.profiles) + len(record.rates)
         return max(counts, key=lambda gpu: (not is_amd(gpu), counts[gpu]), default="")
 
     @cached_property
@@ -224,15 +256,21 @@ def _source(path: Path, folder: Path, problems: list[str]) -> Source | None:
     except (OSError, ValueError):
         problems.append(f"{path.relative_to(folder)} cannot be read as JSON")
         return None
-    if not isinstance(found, dict) or "rows" not in found or "machine" not in found:
+    beside = path.with_name("journal.jsonl").exists()  # of which the judge makes its other files
+    if beside and path.name in ("results.json", storedrules.NAME):
+        return None
+    if kind_of(found) is None:
+        problems.append(f"{path.relative_to(folder)} is not used: it is no record of hw4's")
         return None
     try:
-        record, raw = load(path), read_record(path)
+        record = load(path)
     except Hw4Error as error:
         problems.append(str(error).replace(f"{path}", str(path.relative_to(folder))))
         return None
     record = replace(record, name=printable(path.relative_to(folder)))
-    return Source(record, raw["machine"], printable(raw.get("commit") or ""), bool(raw.get("kind")))
+    first = found[0] if isinstance(found, list) and found else found
+    machine, commit = (first.get(key) if isinstance(first, dict) else None for key in ("machine", "commit"))
+    return Source(record, machine or {}, printable(commit or ""), bool(record.runs))
 
 
 def _profile(path: Path, folder: Path, problems: list[str]) -> Sequence[Counters]:

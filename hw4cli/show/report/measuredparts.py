@@ -5,7 +5,12 @@ from typing import Any
 from hw4cli.judge.scoring.reasons import score_words
 from hw4cli.judge.scoring.record import Standing
 from hw4cli.judge.scoring.results import RESULT_COLUMNS, result_cells
+from hw4cli.lab.measure.gpus import DRAM as DRAM_ROOF
+from hw4cli.lab.measure.gpus import UNITS, model_for
+from hw4cli.lab.measure.roofs import unit_of
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem.verdict import Verdict
+from hw4cli.show.curves import amounts_of, shares
 from hw4cli.show.picture import gpus, short_gpu
 from hw4cli.show.records import Point, Record
 from hw4cli.show.report.document import missing, table
@@ -27,10 +32,16 @@ MACHINE = {  # of a record, and what the table of the system calls it
     "hiprtc": "hiprtc",
     "cpu": "CPU",
     "cores": "cores",
+    "ram": "memory",
+    "disk": "disk",
     "linux": "Linux",
+    "glibc": "glibc",
     "python": "Python",
     "numpy": "NumPy",
     "cupy": "CuPy",
+    "torch": "PyTorch",
+    "cudnn": "cuDNN",
+    "triton": "Triton",
 }
 
 
@@ -55,7 +66,7 @@ def about(material: Material) -> str:
 def profile(material: Material) -> str:
     """Section 2: the six metrics of each kernel that was profiled, and the traffic of device memory."""
     if all(one.tool == ROCPROF for one in material.profile):
-        return missing("no profile is here: `hw4 profile -o FILE.csv` makes one; so do ncu and nvprof with --csv")
+        return missing("no profile is here: `hw4 profile -o FILE.json` makes one; so do ncu and nvprof with --csv")
     shown = _of_the_report(material)
     names = {metric.name: f"{metric.name}{f', {metric.unit}' if metric.unit else ''}" for metric in METRICS}
     names.update(zip(DRAM, ("device memory read, GB", "device memory written, GB"), strict=True))
@@ -100,6 +111,9 @@ def system(material: Material) -> str:
         "cuBLAS SGEMM, measured": (max((r.sgemm_tflops or 0 for r in material.records), default=0), "TFLOP/s"),
         "copy in device memory, measured": (max((r.copy_gb_per_s or 0 for r in material.records), default=0), "GB/s"),
     }
+    for name, rate in material.roofs.rates.items() if material.roofs else ():
+        if name in UNITS and name != DRAM_ROOF:
+            peaks[f"{name}, measured"] = rate, f"{unit_of(name)}"
     rows.update({words: {f"{value:,.4g} {unit}": None} for words, (value, unit) in peaks.items() if value})
     if not rows:
         return missing("no record names a machine: make one with `hw4 bench -o FILE.json`")
@@ -164,16 +178,37 @@ def headroom(material: Material) -> str:
     rows = []
     if point:
         record = next((r for r in material.records if any(p is point for p in r.points)), None)
-        rows = _peaks(point, record) if record else []
+        rows = _reached(material, point) or (_peaks(point, record) if record else [])
         rows += _share(material, point)
     if not rows:
         return missing("no record holds the kernel beside the GPU's peaks: make one with `hw4 bench -o FILE.json`")
     return table([f"{escaped(material.kernel)} on {escaped(material.case)}", "reached", "the most there is", "%"], rows)
 
 
+def _reached(material: Material, point: Point) -> list[list[str]]:
+    """What the kernel's own launches ask of each resource, by their model, beside what this GPU was measured to do; the
+    nearest roof first. A kernel on tensor cores is measured by these, not by float32's units."""
+    if not material.roofs:
+        return []
+    rates, model = material.roofs.rates, model_for(material.gpu, material.props.cc)
+    amounts = amounts_of(point, model)
+    found = sorted(shares(amounts, rates, point.ms).items(), key=lambda one: -one[1])
+    return [
+        [
+            f"{name}, {unit_of(name)}",
+            f"{share / 100 * rates[name]:,.4g}",
+            f"{rates[name]:,.4g}, measured by hw4 bench roofs",
+            f"{share:.2g}",
+        ]
+        for name, share in found
+    ]
+
+
 def _peaks(point: Point, record: Record) -> list[list[str]]:
+    """Beside a copy, and of kernels in float32 beside cuBLAS in float32, which is no roof of tensor cores."""
     rows = []
-    if record.sgemm_tflops:
+    entry = VARIANTS.get(point.kernel)
+    if record.sgemm_tflops and not (entry and entry.pieces):
         share = 100 * point.tflops / record.sgemm_tflops
         most = f"{record.sgemm_tflops:.2f}, cuBLAS SGEMM"
         rows.append(["rate, TFLOP/s", f"{point.tflops:.2f}", most, f"{share:.0f}"])

@@ -8,6 +8,7 @@ from statistics import fmean
 from hw4cli.errors import InputError
 from hw4cli.lab.measure.counters import Launch, read_launches
 from hw4cli.lab.measure.metrics import ASSIGNMENT, NVPROF, ROCPROF, value_of
+from hw4cli.show.records import Record
 from hw4cli.system.reading import read_regular
 from hw4cli.text.words import printable
 
@@ -16,7 +17,7 @@ DRAM = ("dram__bytes_read.sum", "dram__bytes_write.sum")
 # Of rocprofv3's counters, what the six do not have: the share of a wavefront's lanes that work, and that of the cycles
 # of shared memory which bank conflicts take.
 LANES, CONFLICTS = "VALUUtilization", "SQ_LDS_BANK_CONFLICT"
-__all__ = ["CONFLICTS", "DRAM", "LANES", "METRICS", "NVPROF", "ROCPROF", "Counters", "read_profile"]
+__all__ = ["CONFLICTS", "DRAM", "LANES", "METRICS", "NVPROF", "ROCPROF", "Counters", "counters_of", "read_profile"]
 
 
 @dataclass(frozen=True)
@@ -45,6 +46,21 @@ def read_profile(path: Path, name: str) -> list[Counters]:
     found = [
         Counters(kernel, tool, printable(name), _figures(tool, own), own[0].gpu) for kernel, own in kernels.items()
     ]
+    return [one for one in found if one.figures]
+
+
+def counters_of(record: Record) -> list[Counters]:
+    """The kernels of a record of `hw4 profile`, programs' too: means of their launches."""
+    launches: dict[tuple[str, str], list[Mapping[str, float]]] = {}
+    for one in record.profiles:
+        launches.setdefault((f"{one.program}: " * bool(one.program) + one.symbol, one.tool), []).append(one.figures)
+    names = {metric.name: (metric.name, 1.0) for metric in METRICS}
+    names |= {key: (name, 1e-3) for key, name in zip(DRAM, ("dram_read", "dram_written"), strict=True)}
+    found = []
+    for (kernel, tool), own in launches.items():
+        values = {key: [scale * one[name] for one in own if name in one] for key, (name, scale) in names.items()}
+        figures = {key: fmean(known) for key, known in values.items() if known}
+        found.append(Counters(kernel, tool, record.name, figures, record.gpu))
     return [one for one in found if one.figures]
 
 

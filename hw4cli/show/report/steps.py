@@ -6,9 +6,8 @@ from itertools import pairwise
 
 from hw4cli.plans.ladder import FALLBACK
 from hw4cli.resources import is_own_kernel
-from hw4cli.show.bars import SUM
 from hw4cli.show.picture import Mark, Panel, Picture, Series, measured, short_gpu
-from hw4cli.show.records import Point, Record, Run
+from hw4cli.show.records import SUM, Point, Record, Run
 from hw4cli.show.report.document import missing, table
 from hw4cli.show.report.material import Material, function_of
 from hw4cli.show.report.profile import METRICS, Counters
