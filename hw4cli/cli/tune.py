@@ -76,7 +76,7 @@ def tune(ctx: click.Context, /, what: What, as_json: bool, outputs: tuple[Path, 
     with Importing():
         from hw4cli.device.ownkernel import kernel_named
         from hw4cli.lab.arrays.named import described
-        from hw4cli.lab.candidates import AUTOMATIC, PRESETS, FileSpace
+        from hw4cli.lab.candidates import AUTOMATIC, PRESETS, PRESETS16, FileSpace
         from hw4cli.lab.cases import FileCase
         from hw4cli.system.files import check_place
 
@@ -84,15 +84,21 @@ def tune(ctx: click.Context, /, what: What, as_json: bool, outputs: tuple[Path, 
         raise click.UsageError("--tile and --preset both name the tiles: give one of them", ctx)
     names = list(dict.fromkeys(what.kernels))
     arrays = what.workload(ctx, ARRAY_KERNELS, causal=others["causal"])
-    if arrays and (not names or others["tiles"] or others["preset"]):
+    if arrays and (not names or others["tiles"]):
         raise click.UsageError("a workload takes half or half_mma, whose tilings are of their own: no --tile", ctx)
+    if arrays and others["preset"] and others["preset"] not in PRESETS16:
+        raise click.UsageError(f"the preset {others['preset']} is of float32: name a case or a shape", ctx)
     for path in outputs:
         check_place(path, *(Path(name) for name in names if name.endswith(".cu")))
     end_if_stuck()
     if arrays:
-        found, machine = _of_arrays(names, arrays, others["gpu"], others["quick"])
-        shown = {"case": arrays.name, "workload": described(arrays.work)}
-        return _publish([(arrays.name, f"(B, H, N, d) = {shown['workload']}", shown, found)], machine, as_json, outputs)
+        found, here = _of_arrays(names, arrays, others["gpu"], others["quick"], others["preset"] or "")
+        work = arrays.work
+        sizes = {"shape": [work.batch * work.heads, work.Nq, work.d], "dtype": work.dtype, "causal": work.causal}
+        if work.kv_heads != work.heads or work.Nk != work.Nq:
+            sizes = {}  # which a shape of three numbers cannot say
+        shown = {"case": arrays.name, "workload": described(work), "seed": arrays.seed, **sizes}
+        return _publish([(arrays.name, f"(B, H, N, d) = {shown['workload']}", shown, found)], here, as_json, outputs)
     cases = what.named_shapes(ctx, others["causal"])
     tiles = PRESETS[others["preset"]] if others["preset"] else tuple(others["tiles"])
     variants = [kernel_named(name) for name in dict.fromkeys(names or AUTOMATIC)]
@@ -100,8 +106,8 @@ def tune(ctx: click.Context, /, what: What, as_json: bool, outputs: tuple[Path, 
     if others["gpu"]:
         results = [_result(space, _without_gpu(space, others["gpu"])) for space in spaces]
         return _publish(results, {}, as_json, outputs)
-    results, machine = _timed(spaces, others["quick"], not others["no_keep"], outputs)
-    return _publish(results, machine, as_json, outputs)
+    results, here = _timed(spaces, others["quick"], not others["no_keep"], outputs)
+    return _publish(results, here, as_json, outputs)
 
 
 Result = tuple[str, str, dict[str, Any], "list[TunedRow]"]  # a workload, in words, as its record has it; candidates
@@ -109,7 +115,8 @@ Result = tuple[str, str, dict[str, Any], "list[TunedRow]"]  # a workload, in wor
 
 def _result(space: "FileSpace", rows: "list[TunedRow]") -> Result:
     name, shape = space.case.name, space.case.work
-    return name, f"(B, N, d) = {shape}", {"case": name, "shape": [*shape.sizes], "causal": shape.causal}, rows
+    facts = {"case": name, "shape": [*shape.sizes], "causal": shape.causal, "seed": space.case.seed}
+    return name, f"(B, N, d) = {shape}", facts, rows
 
 
 def _document(results: Sequence[Result], machine: dict[str, Any]) -> str:
@@ -137,14 +144,14 @@ def _publish(results: Sequence[Result], machine: dict[str, Any], as_json: bool, 
 
 
 def _of_arrays(
-    names: Sequence[str], case: "NamedWorkload", gpu: str | None, quick: bool
+    names: Sequence[str], case: "NamedWorkload", gpu: str | None, quick: bool, preset: str = ""
 ) -> "tuple[list[TunedRow], dict[str, Any]]":
     """Tune kernels of arrays, each by itself, on the GPU here, and name the machine; or, for one that is not, say what
     could start. Those that were refused come last."""
     from hw4cli.lab.candidates import ArraySpace
     from hw4cli.lab.cases import ArrayCase
 
-    spaces = [ArraySpace(name, ArrayCase(case), quick) for name in names]
+    spaces = [ArraySpace(name, ArrayCase(case), quick, preset) for name in names]
     if gpu:
         found = [sorted(_without_gpu(space, gpu), key=lambda row: row.status == "refused") for space in spaces]
         return [row for rows in found for row in rows], {}

@@ -27,6 +27,12 @@ PRESETS = {
     "triton": ((64, 64), (128, 64), (64, 128), (128, 128)),
     "tilelang": ((128, 128),),
 }
+# The same documents' configurations for kernels of 16 bits, which they are of: rows, keys, warps, and stages where the
+# document has them. TileLang's 256 threads are two warpgroups beside the one that copies.
+PRESETS16 = {
+    "triton": ((64, 64, 4, 0), (64, 64, 8, 0), (128, 64, 8, 0), (64, 128, 8, 0), (128, 128, 8, 0)),
+    "tilelang": ((128, 128, 8, 2),),
+}
 SPACES = {name: entry.space for name, entry in ENTRIES16.items() if entry.space}  # of kernels of 16 bits
 
 
@@ -184,12 +190,13 @@ def _turned(variant: Variant, tile: tuple[int, int], shape: Workload, props: Dev
 
 @dataclass(frozen=True)
 class ArraySpace:
-    """A kernel of 16 bits: its own tiling, the same in half's other schedules; then, unless `quick`, those of
-    SPACES."""
+    """A kernel of 16 bits: its own tiling, the same in half's other schedules; then, unless `quick`, those of SPACES,
+    or with a `preset` those of a document."""
 
     kernel: str
     case: ArrayCase
     quick: bool = False
+    preset: str = ""
 
     def candidates(self, props: DeviceProperties) -> Iterator[Candidate]:
         """The kernel's own tiling comes first. Raises MachineError for another element type."""
@@ -198,13 +205,39 @@ class ArraySpace:
         tile = ENTRIES16[kernel].tile
         assert tile is not None  # every kernel with a space has one of its own
         own = tile(work, props)
+        if self.preset:
+            yield from self._of_a_document(own)
+            return
         for tiling in dict.fromkeys((own, *_other_schedules(own), *(() if self.quick else SPACES[kernel]))):
             if isinstance(tiling, half.Tiling) and tiling.ones and not 32 < work.d <= 64:  # 64 columns: halfgroup.cuh
                 continue
             yield Candidate(kernel, (tiling.rows, tiling.keys), tiling == own, _knobs_of(tiling), tiling)
 
+    def _of_a_document(self, own: Any) -> Iterator[Candidate]:
+        """The kernel's own tiling, then those of the preset, each with every further knob of the space; of a
+        configuration that the kernel cannot have, one candidate without a tiling."""
+        yield Candidate(self.kernel, (own.rows, own.keys), True, _knobs_of(own), own)
+        for rows, keys, warps, stages in PRESETS16[self.preset]:
+            fitting = [
+                one
+                for one in SPACES[self.kernel]
+                if (one.rows, one.keys, warps_of(one)) == (rows, keys, warps)
+                and stages in (0, getattr(one, "stages", 0))
+                and not (isinstance(one, half.Tiling) and one.ones)
+            ]
+            for tiling in fitting:
+                if tiling != own:
+                    yield Candidate(self.kernel, (rows, keys), False, _knobs_of(tiling), tiling)
+            if not fitting:
+                knobs = (("warps", warps), *((("stages", stages),) if stages else ()))
+                yield Candidate(self.kernel, (rows, keys), False, knobs)
+
     def plan(self, one: Candidate, props: DeviceProperties) -> Plan:
-        """A candidate's launches. Raises MachineError where a block needs more memory than there is, too."""
+        """A candidate's launches. Raises MachineError where a block needs more memory than there is, too, and where the
+        kernel has no such tiling."""
+        if one.tiling is None:
+            each = "64 rows for each four warps, two or more times" if self.kernel == half.NAME else "16 rows a warp"
+            raise MachineError(f"has {each}: no tiling with these rows and warps")
         plan = plan16(self.case.work, props, one.kernel, one.tiling)
         needed = max(launch.shared for launch in plan.launches)
         if needed > props.shared_limit:
@@ -230,6 +263,11 @@ def tiling_of(kernel: str, work: Workload, props: DeviceProperties, tile: Tile) 
             return one.tiling
     stages = f" with {tile['STAGES']} stages" if "STAGES" in tile else ""
     raise MachineError(f"{kernel} has no tiling of {tile['BR']}x{tile['BC']}{stages}: `hw4 tune {kernel}` lists them")
+
+
+def warps_of(tiling: Any) -> int:
+    """The warps of a block that multiply."""
+    return 4 * tiling.groups if isinstance(tiling, half.Tiling) else int(tiling.warps)
 
 
 def _other_schedules(own: Any) -> tuple[Any, ...]:

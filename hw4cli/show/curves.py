@@ -105,12 +105,14 @@ def _levels(records: Sequence[Record], roofs: Record, points: Sequence[Point]) -
                 marks.setdefault(p.kernel, []).append(Mark(value * p.ms * 1e9 / moved, value, low, high))
                 drawn[id(p)] = p
         if level in rates and marks:
-            slope = Rule(f"{level} {rates[level]:,.0f} GB/s", max(rule.value for rule in flat), rates[level] / 1000)
+            top, slope = max(rule.value for rule in flat), rates[level] / 1000
+            # Its name stands at half its height: at its end it would meet the names of the flat ones.
+            slants = Rule("", top, slope), Rule(f"{level} {rates[level]:,.0f} GB/s", top / 3, slope)
             order = sorted(marks, key=ladder_place)
             series = tuple(Series(k, tuple(sorted(marks[k], key=lambda m: (m.at, m.value)))) for k in order)
             label = f"FLOP per byte of {level}"
             title = f"{short_gpu(roofs.gpu)}, {level}"
-            panels.append(Panel("scatter", title, series, "rate, TFLOP/s", label, True, (*flat, slope)))
+            panels.append(Panel("scatter", title, series, "rate, TFLOP/s", label, True, (*flat, *slants)))
     if not flat or not panels:
         raise InputError(f"{roofs.name} lacks what a roofline needs, {FFMA} and a memory: run `hw4 bench roofs` again")
     note = (

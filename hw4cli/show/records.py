@@ -194,7 +194,7 @@ def kind_of(document: Any) -> str | None:
         return CHECK if is_check(document) else PROFILE if kinds == {PROFILE} else TUNE if kinds == {TUNE} else None
     if not isinstance(document, dict):
         return None
-    if isinstance(kind := document.get("kind"), str):
+    if isinstance(kind := document.get("kind"), str) and ({"schema", "machine"} & {*document} or kind in COMMANDS):
         return kind
     return KERNELS if "rows" in document and "machine" in document else None
 

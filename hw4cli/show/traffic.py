@@ -9,6 +9,7 @@ from pathlib import Path
 
 from hw4cli.errors import InputError
 from hw4cli.lab.measure.counters import read_launches
+from hw4cli.lab.measure.gpus import model_named
 from hw4cli.lab.measure.metrics import NCU
 from hw4cli.lab.measure.model import launch_models
 from hw4cli.plans.ladder import VARIANTS
@@ -30,6 +31,7 @@ LEVELS = {
 }
 LEAST = 3  # values of N that make a curve
 GPU = DEVICES[90]  # whose launches are compared with the profile's
+CACHE = model_named("H200").cache  # bytes that it holds until they are read again
 MB = 1e6
 
 
@@ -207,7 +209,7 @@ def _of_tables(
             if other := _other_blocks(profile, plan, shape):
                 left_out[variant.name] = other
                 continue
-            read, written = zip(*(one.dram for one in launch_models(plan, shape, GPU)), strict=True)
+            read, written = zip(*(one.dram for one in launch_models(plan, shape, GPU, CACHE)), strict=True)
             found["read"][variant.name] = sum(one.read for one in own) / MB, sum(read) / MB
             found["written"][variant.name] = sum(one.written for one in own) / MB, sum(written) / MB
     if not found["read"]:

@@ -267,3 +267,30 @@ def test_split8_is_tried_beside_split_where_it_is_another_kernel(shape, names):
     both = [VARIANTS["split"], VARIANTS["split8"]]
     assert len({one.kernel for one in candidates(both, shape, DEVICES[90])}) == names
     assert {one.kernel for one in candidates(both[1:], shape, DEVICES[90])} == {"split8"}
+
+
+def candidates_of(hw4, *words):
+    result = hw4("tune", *words, "--gpu", "H100", "--json")
+    assert result.returncode == 0, result.stderr
+    return json.loads(result.stdout)["workloads"][0]["rows"]
+
+
+def test_the_tutorials_five_configurations_are_those_of_half_mma_where_a_warp_has_16_rows(hw4_in_process):
+    rows = candidates_of(hw4_in_process, "half_mma", "lm16k", "--preset", "triton")
+    fitting = {(row["tile"], row["knobs"].split()[0]) for row in rows if row["status"] == "fits" and not row["own"]}
+    assert fitting == {("64x64", "warps=4"), ("128x64", "warps=8"), ("128x128", "warps=8")}
+    refused = {(row["tile"], row["knobs"]): row["reason"] for row in rows if row["status"] == "refused"}
+    assert set(refused) == {("64x64", "warps=8"), ("64x128", "warps=8")}
+    assert all("16 rows a warp" in reason for reason in refused.values())
+
+
+def test_the_articles_configuration_is_one_of_halfs_with_its_two_stages(hw4_in_process):
+    rows = candidates_of(hw4_in_process, "half", "tilelang", "--preset", "tilelang")
+    (one,) = [row for row in rows if not row["own"]]
+    assert (one["tile"], one["status"]) == ("128x128", "fits")
+    assert one["knobs"].split()[:2] == ["groups=2", "stages=2"]
+
+
+def test_a_preset_of_float32_is_refused_on_a_workload(hw4_in_process):
+    result = hw4_in_process("tune", "half", "lm16k", "--preset", "report", "--gpu", "H100")
+    assert (result.returncode, "is of float32" in result.stderr) == (2, True)

@@ -246,7 +246,8 @@ def folder(tmp_path):
 
 
 def test_a_report_uses_each_record_and_names_the_one_that_it_does_not(folder, hw4_here):
-    (folder / "else.json").write_text('{"a": 1}')
+    saved(folder / "else.json", {"schema": 1, "kind": "scaling", "machine": MACHINE})
+    saved(folder / "package.json", {"kind": "Pod"})  # which is nobody's record
     result = hw4_here("report", folder)
     assert result.returncode == 0, result.stderr
     text = (folder / "report.md").read_text()
@@ -254,7 +255,8 @@ def test_a_report_uses_each_record_and_names_the_one_that_it_does_not(folder, hw
     assert "of 2 tiles, 128x32 is the fastest" in text
     assert "tensor cores, measured" in text
     said = " ".join(result.stderr.split())
-    assert "else.json is not used: it is no record of hw4's" in said
+    assert "else.json is a record of scaling, not of" in said
+    assert "package.json" not in said
     assert "blocks.json is not used: it holds timelines of blocks, which `hw4 plot blocks.json" in said
     for name in ("bench", "tune", "profile", "roofs"):
         assert f"{name}.json is not used" not in said

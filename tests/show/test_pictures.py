@@ -118,14 +118,16 @@ def test_roofs_are_measured_or_there_is_no_roofline():
 
 def test_roofs_of_their_own_record_take_the_place_of_copy_and_sgemm(hw4, tmp_path):
     roofs = json.loads((ROOT / "benchmarks/roofs/h100.json").read_text())
-    (panel,) = roofline([kept("h100-flash")], roofs).panels
-    flat, tensor, slanted = panel.rules
+    panel, *others = roofline([kept("h100-flash"), load(ROOT / "benchmarks/roofs/h100.json")]).panels
+    assert [one.title for one in others] == ["H100, L2", "H100, shared memory"]
+    flat, tensor, whole, slanted = panel.rules
+    assert (whole.value, whole.slope) == (tensor.value, slanted.slope)
     assert [flat.value, tensor.value, 1000 * slanted.slope] == [
         roofs["rates"][x] for x in ("FFMA", "tensor cores", "DRAM")
     ]
     assert all(mark.value <= slanted.slope * mark.at for one in panel.series for mark in one.marks)
-    with pytest.raises(InputError, match="the roofs are of NVIDIA H100"):
-        roofline([kept("h200-split")], roofs)
+    with pytest.raises(InputError, match="a roofline is of one GPU"):
+        roofline([kept("h200-split"), load(ROOT / "benchmarks/roofs/h100.json")])
     options = ("plot", "roofline", ROOT / "benchmarks/h100-flash.json", "-o", tmp_path / "a.svg")
     assert hw4(*options, ROOT / "benchmarks/roofs/h100.json").returncode == 0
     (tmp_path / "damaged.json").write_text(json.dumps({**roofs, "rates": {}}))

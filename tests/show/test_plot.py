@@ -84,7 +84,7 @@ def test_a_name_is_shown_as_it_is_whatever_it_holds(hw4_here, tmp_path):
         (["speedup", LADDER, "--base", "nave", "-o", "a.svg"], "no record here holds 'nave'"),
         (["rate", LADDER, "--over", "N", "-o", "a.svg"], "leave out --over N"),
         (["tiles", LADDER, "-o", "a.svg"], "make one with `hw4 bench --tile"),
-        (["rate", ROOT / "README.md", "-o", "a.svg"], "README.md is not a record of hw4 bench"),
+        (["rate", ROOT / "README.md", "-o", "a.svg"], "README.md is not a record of hw4: it is not JSON"),
         (["rate", "-o", "a.svg"], "name records"),
     ],
 )

@@ -121,6 +121,7 @@ def test_a_sweep_is_one_b_or_one_product_with_three_values_of_n(tmp_path):
 @pytest.mark.parametrize("name", ["figures/h200-against.json", "scaling/h200.json", "scaling/nodes.json"])
 def test_a_record_of_another_kind_is_not_called_damaged(name):
     with pytest.raises(
-        InputError, match=r"is a record of (builds|scaling|nodes), not of kernels, programs or timelines"
+        InputError,
+        match=r"is a record of (builds|scaling|nodes), not of kernels, programs, tiles, profiles, roofs or timelines",
     ):
         load(ROOT / "benchmarks" / name)

@@ -20,17 +20,18 @@ def test_what_a_kernel_reads_is_what_the_model_says_where_nothing_is_read_twice(
     found = marks(traffic([load_profile(PROFILE)], SHAPE))
     read, model = found["read", False], found["read", True]
     assert list(read) == ["naive", "smallbr", "shared", "warp", "float4", "flash"]
-    for kernel in [*read][1:]:
-        assert read[kernel] == pytest.approx(model[kernel], rel=0.01), kernel
+    for kernel in read:
+        assert read[kernel] == pytest.approx(model[kernel], rel=0.02), kernel
     assert model["smallbr"] == 3 * 4 * SHAPE.elements / 1e6
-    assert read["naive"] > 3 * model["naive"], "it reads its scores again and again"
+    scores = 4 * SHAPE.B * SHAPE.N**2 / 1e6
+    assert model["naive"] > 3.9 * scores, "three passes over a row of scores, which no cache holds, and one more"
 
 
 def test_nsight_computes_own_table_is_read_too():
     found = marks(traffic([load_profile(ROOT / "benchmarks/h100-ncu.csv")], SHAPE))
     read, model = found["read", False], found["read", True]
     assert list(read) == ["naive", "smallbr", "shared", "warp", "float4", "flash", "exact", "float64"]
-    assert read["exact"] == pytest.approx(model["exact"], rel=0.01)
+    assert read["exact"] == pytest.approx(model["exact"], rel=0.02)
 
 
 def test_a_kernel_that_is_launched_in_another_way_than_when_it_was_profiled_is_left_out_and_named():

@@ -8,7 +8,7 @@ from hw4cli.problem import suite
 from hw4cli.problem.workload import FLOAT32, Workload
 
 KERNEL, PROGRAM = "kernel", "program"  # what is timed: the GPU's time of a kernel, the wall time of a process
-FORWARD, BOTH = "forward", "forward+backward"
+FORWARD, BACKWARD, BOTH = "forward", "backward", "forward+backward"
 WORD = re.compile(r"[\w+]{1,20}")  # of a type or a pass
 
 

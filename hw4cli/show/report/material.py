@@ -250,7 +250,7 @@ def _outside(path: Path, folder: Path) -> str:
 
 
 def _source(path: Path, folder: Path, problems: list[str]) -> Source | None:
-    """A record; None for JSON that is none, such as the judge's results."""
+    """A record; None for JSON that is none, and for what the judge makes of its journal, which is read itself."""
     try:
         found = read_json(path)
     except (OSError, ValueError):
@@ -260,7 +260,6 @@ def _source(path: Path, folder: Path, problems: list[str]) -> Source | None:
     if beside and path.name in ("results.json", storedrules.NAME):
         return None
     if kind_of(found) is None:
-        problems.append(f"{path.relative_to(folder)} is not used: it is no record of hw4's")
         return None
     try:
         record = load(path)

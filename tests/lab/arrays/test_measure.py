@@ -176,7 +176,9 @@ def test_the_pages_table_has_a_line_a_workload_with_peers_and_what_others_publis
     assert [line[0] for line in of_an_h100.lines] == shapes
     assert of_an_h100.lines[0][6].endswith(")"), "cuDNN's time, and how many times as fast ours is"
     assert of_an_h100.lines[0][7] == "-", "FA2 was not timed"
-    assert of_an_h100.below[0].startswith("Published, and not measured here: `tilelang` 13.4 ms (TileLang: ")
+    assert of_an_h100.below[0].startswith(
+        "Published, and not measured here: `tilelang` 13.4 ms (benchmark) and 13.617 ms (ranked) (TileLang: "
+    )
     assert of_an_h200.below == ()
 
 
