@@ -42,7 +42,7 @@ def _parse_peers(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 ROOFS = "roofs"
 PEERS = ("torch", "cudnn", "fa2", "efficient", "math", "flash-attn")
-SAMPLING = {"warm", "error", "sustained"}  # of arrays a pause, too
+SAMPLING = {"warm", "error", "sustained", "warm_up"}  # of arrays a pause, too
 OF_KERNELS = {"peers", "older", "against", "processes", "samples", *SAMPLING}
 # The options of each of the three benchmarks, what asks for it, and the plain arguments that it takes.
 OPTIONS = {
@@ -55,10 +55,10 @@ ASKS = {"arrays": "a workload", "programs": "--program"}
 
 @click.command(
     cls=Sections,
-    rare=["direction", "warm", "processes", "error", "pause", "sustained", "folder", "cold"],
+    rare=["direction", "warm", "warm_up", "processes", "error", "pause", "sustained", "folder", "cold"],
     sections={
         "Kernels": ["causal", "direction", "tiles", "peers", "older", "against", "processes"],
-        "Samples": ["samples", "warm", "error", "pause", "sustained"],
+        "Samples": ["samples", "warm_up", "warm", "error", "pause", "sustained"],
         "Whole programs": ["programs", "folder", "cold"],
         "Results": ["as_json", "outputs"],
     },
@@ -94,6 +94,9 @@ ASKS = {"arrays": "a workload", "programs": "--program"}
 )
 @click.option("--pause", type=Number(0, 10), default=0, metavar="SECONDS", help="Let the GPU rest before each sample.")
 @click.option("--sustained", is_flag=True, help="Also run each for 0.9 s without rest: power and energy.")
+@click.option(
+    "--warm-up", type=Whole(0, 1000), default=3, show_default=True, metavar="N", help="Runs before the first sample."
+)
 @shared("program", "programs", type=str, multiple=True, metavar="COMMAND", shell_complete=complete_command)
 @folder_option
 @click.option("--cold", is_flag=True, help="Drop the input from the page cache before each run.")
@@ -146,7 +149,7 @@ def bench(ctx: click.Context, /, what: What, outputs: tuple[Path, ...], as_json:
         from hw4cli.lab.sampling import Sampling
     samples, error, warm = others["samples"] or MOST_SAMPLES, others["error"], others["warm"]
     passed_on: dict[str, Any] = {
-        "sampling": Sampling(samples, error, not warm, others["pause"], others["sustained"]),
+        "sampling": Sampling(samples, error, not warm, others["pause"], others["sustained"], others["warm_up"]),
         **{name: others[name] for name in OPTIONS[kind] - {"against", "processes", "pause", "samples", *SAMPLING}},
     }
     from hw4cli.cli.benchcommand.kernels import bench_arrays, bench_files

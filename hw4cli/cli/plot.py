@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 KINDS: dict[str, tuple[str, ...]] = {
     "latency": ("over",),
     "rate": ("over",),
-    "speedup": ("base", "over"),
+    "speedup": ("base", "over", "dense_base"),
     "ladder": ("case",),
     "tiles": (),
     "error": (),
@@ -67,6 +67,7 @@ class Word(click.ParamType[Any]):
     type=OneOf(["N", "cases"]),
     help="latency, rate, speedup, energy: over N, or case by case.  [default: N where one B, or one B·N, has three]",
 )
+@click.option("--dense-base", is_flag=True, help="speedup: over that kernel without a mask, of causal ones, too.")
 @shared("title", metavar="TEXT")
 @click.pass_context
 def plot(
@@ -143,8 +144,8 @@ def _check_options(
     if kind == "ladder" and options["shape"] and not options["case"]:  # a case that is named after its shape
         options |= {"case": "x".join(map(str, options["shape"].sizes)), "shape": None}
     for name, value in options.items():
-        if value is not None and name not in KINDS.get(kind or "", ()):
-            word = f"--{name}" if name in ("base", "over") else f"a {name}"
+        if value not in (None, False) and name not in KINDS.get(kind or "", ()):
+            word = f"--{name.replace('_', '-')}" if name in ("base", "over", "dense_base") else f"a {name}"
             raise click.UsageError(f"{word} does not go with {kind or 'a page'}", ctx)
     if kind == "speedup" and not options["base"]:
         raise click.UsageError("speedup needs --base KERNEL, the kernel to compare with", ctx)
@@ -162,7 +163,7 @@ def _draw(kind: str, paths: Sequence[Path], pictures: Sequence[Path], options: d
         from hw4cli.show.traffic import load_profile
         from hw4cli.system.files import NewFile
 
-    chosen = {name: options[name] for name in KINDS[kind] if options.get(name) is not None}
+    chosen = {name: options[name] for name in KINDS[kind] if options.get(name) not in (None, False)}
     readers: dict[str, Callable[[Path], Any]] = {"traffic": load_profile, "scaling": load_scaling}
     records = [readers.get(kind, load)(path) for path in paths]
     picture = DRAWN[kind](records, **chosen)

@@ -42,7 +42,7 @@ def benchmark_record(
             "timer": "CUDA events, kernels interleaved",
             "launches": "handed over while the cache is overwritten",
             "cache": CACHE[cold],
-            "warm_up": WARM_UP,
+            "warm_up": WARM_UP,  # unless `method` says another number
             "interval": "95 % of the median, order statistics",
             "between_runs": RUN_SPREAD,
             "flops": "4*B*N*N*d; causal: half of it",

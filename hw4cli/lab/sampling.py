@@ -35,6 +35,7 @@ class Sampling:
     cold: bool = True  # the L2 cache is overwritten before each
     pause: float = 0.0  # seconds that the GPU rests before each
     sustained: bool = False  # afterwards each is run without rest, too, for its power and energy
+    warm_up: int = WARM_UP  # runs before the first sample
 
 
 STANDARD = Sampling()
@@ -81,7 +82,7 @@ def take_turns(
         return timer.sample(measurement.work, sampling.cold)
 
     for measurement in measurements:
-        for _ in range(WARM_UP):
+        for _ in range(sampling.warm_up):
             sample(measurement)
     while waiting := [measurement for measurement in measurements if not measurement.done(sampling)]:
         for measurement in waiting:

@@ -82,7 +82,15 @@ class Session(ABC):
 
     def record(self) -> dict[str, Any]:
         """The record of all rows so far."""
-        return benchmark_record(self.timer, self.rows, self.sgemm, self.sampling.cold, self._before, self.with_others)
+        return benchmark_record(
+            self.timer,
+            self.rows,
+            self.sgemm,
+            self.sampling.cold,
+            self._before,
+            self.with_others,
+            warm_up=self.sampling.warm_up,
+        )
 
 
 class FileSession(Session):

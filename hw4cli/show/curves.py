@@ -11,7 +11,7 @@ from hw4cli.lab.tables import FORWARD
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem.workload import FLOAT32, Workload
 from hw4cli.show.picture import Mark, Panel, Picture, Rule, Series, gpus, measured, short_gpu
-from hw4cli.show.records import Point, Record, by_setting, ladder_place, latest
+from hw4cli.show.records import Point, Record, Setting, by_setting, ladder_place, latest
 from hw4cli.text.words import counted
 
 LEAST = 3  # values of N that make a curve
@@ -57,12 +57,20 @@ def energy(records: Sequence[Record], over: str = AUTO) -> Picture:
     return replace(picture, notes=("energy of the whole board (NVML), runs back to back for a second", *picture.notes))
 
 
-def speedup(records: Sequence[Record], base: str, over: str = AUTO) -> Picture:
-    """How many times as fast as `base` each kernel is on each case, of times in one record."""
+def speedup(records: Sequence[Record], base: str, over: str = AUTO, dense_base: bool = False) -> Picture:
+    """How many times as fast as `base` each kernel is on each case, of times in one record; with `dense_base`, as fast
+    as `base` without a mask, by whatever records of the same GPU: of causal attention, what its mask saves counts, too.
+    """
+    whole: dict[tuple[str, int, int, Setting], Point] = {}
+    for record in records if dense_base else ():
+        whole |= {(record.gpu, p.B, p.N, p.setting): p for p in record.points if p.name == base}
     ratios: dict[int, tuple[float, float, float]] = {}
     comparable = []
     for record in records:
         bases = {(p.B, p.N, p.setting): p for p in record.points if p.name == base}
+        for p in record.points if dense_base else ():
+            if dense := whole.get((record.gpu, p.B, p.N, replace(p.setting, causal=False))):
+                bases[p.B, p.N, p.setting] = dense
         pairs = [(p, slow) for p in record.points if (slow := bases.get((p.B, p.N, p.setting))) and p is not slow]
         ratios.update({id(p): (slow.ms / p.ms, slow.low / p.high, slow.high / p.low) for p, slow in pairs})
         if pairs:
@@ -70,7 +78,8 @@ def speedup(records: Sequence[Record], base: str, over: str = AUTO) -> Picture:
     if not ratios:
         names = dict.fromkeys(p.name for record in records for p in record.points)
         raise InputError(f"no record here holds {base!r} to compare with: they hold {', '.join(names) or 'no kernel'}")
-    title, rules = f"How many times as fast as {base}", (Rule(base, 1.0),)
+    name = f"{base} without a mask" if dense_base else base
+    title, rules = f"How many times as fast as {name}", (Rule(name, 1.0),)
     return _picture(title, comparable, "speed-up, ×", lambda p: ratios[id(p)], over, rules=rules, log=True)
 
 

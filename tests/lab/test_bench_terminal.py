@@ -116,3 +116,12 @@ def test_a_bars_length_is_its_share():
     assert [bar(share, 10, False) for share in (0, 0.04, 0.5, 1)] == ["", "", "#####", "##########"]
     assert shares([2.0, None, 1.0]) == [1.0, None, 0.5]
     assert shares([None, 0.0]) == [None, None]
+
+
+def test_runs_before_the_first_sample_are_as_many_as_asked_for_and_in_the_record():
+    for asked in ([], ["--warm-up", "0"], ["--warm-up", "7"]):
+        _, text = on_a_fake_gpu(130, *BENCH, *asked, "--json", env=UTF8)
+        record = json.loads(text.partition("1x96x8 …\n")[2])
+        assert record["method"]["warm_up"] == int((asked or [0, 3])[-1])
+        assert {row["seed"] for row in record["rows"]} == {0}
+        assert {"cpu", "cores", "ram", "disk", "linux", "glibc", "python"} <= set(record["machine"])

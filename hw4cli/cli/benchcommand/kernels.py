@@ -112,6 +112,7 @@ def _measured(
     then: dict[str, Any] | None,
 ) -> int:
     """Measure the cases, show the rows meanwhile, and print the record; the exit status. `title`: of the cases."""
+    from hw4cli.lab.cases import ArrayCase
     from hw4cli.lab.times import median_interval
 
     session.compile(cases)
@@ -123,7 +124,7 @@ def _measured(
             live.update((one.name, case.name), cells)
 
         for case in cases:
-            announce(case.name)
+            announce(f"{case.name} ({case.workload.test_line})" if isinstance(case, ArrayCase) else case.name)
             session.measure(case, show)
     publish(session.record(), as_json, outputs)
     slower = then is not None and compared(session.rows, then, older, session.gpu.name)

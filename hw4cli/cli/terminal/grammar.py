@@ -30,7 +30,8 @@ if TYPE_CHECKING:
     from hw4cli.lab.arrays.named import NamedWorkload
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-SHAPE = re.compile(r"[-\d.\s]*,[-\d,.\s]*")  # numbers with commas
+SHAPE = re.compile(r"[-\d.\s]*,[-\d,.:\s]*")  # numbers with commas; N may be a range, as in 1,512:32768,64
+MOST_DOUBLINGS = 40
 CASE = re.compile(r"[A-Za-z]{0,2}\d*-?[A-Za-z]{0,2}\d+-?")  # t07, t01-t10; what is wrong in it, the suite says
 KERNELS, CASES, SHAPES, WORKLOADS, PROGRAMS = "KERNEL", "CASE", "B,N,d", "WORKLOAD", "PROGRAM.cu"
 
@@ -109,7 +110,7 @@ class Words(click.ParamType[Any]):
             raise click.UsageError(f"{word!r} is no {kinds}{self._meant(word)}", ctx)
         if kind == KERNELS:
             return kind, self.kernels.convert(word, param, ctx)
-        return kind, as_shape(word) if kind == SHAPES else word
+        return kind, as_shapes(word) if kind == SHAPES else word
 
     def _kind(self, word: str) -> str | None:
         """The kind that a word has by its form, where the command takes several; else the only one."""
@@ -168,6 +169,24 @@ def as_shape(word: str) -> Workload:
     return shape
 
 
+def as_shapes(word: str) -> list[Workload]:
+    """The shapes of a text: one, or with N as a range, as in 1,512:32768,64, those of N = 512, 1024, ... up to its end.
+
+    InputError if it is none.
+
+    >>> [shape.N for shape in as_shapes("1,512:2048,64")]
+    [512, 1024, 2048]
+    """
+    match = re.fullmatch(r"\s*(\d+)\s*,\s*(\d+)\s*:\s*(\d+)\s*,\s*(\d+)\s*", word)
+    if ":" not in word:
+        return [as_shape(word)]
+    first, last = (int(match[2]), int(match[3])) if match else (0, 0)
+    if match is None or not 0 < first <= last < 2**31:
+        raise InputError(f"{word!r} is not B,N:N,d with N from few to many, as in 1,512:32768,64")
+    doubled = [first << step for step in range(MOST_DOUBLINGS) if first << step <= last]
+    return [as_shape(f"{match[1]},{N},{match[4]}") for N in doubled]
+
+
 def what_argument(*kinds: str, kernels: Sequence[str] = (), required: bool = False) -> Callable[[Command], Command]:
     """The plain arguments of these kinds, given to the command as `what`, one `What`; `kernels` are those that it
     takes."""
@@ -177,7 +196,7 @@ def what_argument(*kinds: str, kernels: Sequence[str] = (), required: bool = Fal
         return What(
             tuple(found.get(KERNELS, ())),
             ",".join(found.get(CASES, ())),
-            tuple(found.get(SHAPES, ())),
+            tuple(shape for shapes in found.get(SHAPES, ()) for shape in shapes),
             tuple(found.get(WORKLOADS, ())),
             tuple(found.get(PROGRAMS, ())),
         )

@@ -47,6 +47,13 @@ class NamedWorkload:
     def __str__(self) -> str:
         return self.name
 
+    @property
+    def test_line(self) -> str:
+        """As leaderboards of GPU kernels print what they test: its seed and sizes."""
+        work = self.work
+        sizes = {"seq_len": work.Nq, "head_dim": work.d, "num_heads": work.heads, "batch_size": work.batch}
+        return "; ".join(f"{name}: {value}" for name, value in {"seed": self.seed, **sizes}.items())
+
 
 @cache
 def named() -> dict[str, str]:
