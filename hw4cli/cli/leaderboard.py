@@ -2,32 +2,55 @@
 
 import json
 import os
+import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, What, what_argument
-from hw4cli.cli.terminal.options import json_option, output_option, program_command, shared, write_outputs
+from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
+from hw4cli.cli.terminal.launches import ARRAY_KERNELS
+from hw4cli.cli.terminal.options import (
+    is_given,
+    json_option,
+    output_option,
+    program_command,
+    shared,
+    split_command,
+    write_outputs,
+)
 from hw4cli.cli.terminal.params import FOLDER, complete_command
 from hw4cli.cli.terminal.sections import Sections
-from hw4cli.errors import InputError, MachineError
+from hw4cli.errors import InputError, MachineError, os_error
 from hw4cli.plans.ladder import VARIANTS
+from hw4cli.resources import python_command
 from hw4cli.system.importing import Importing
 from hw4cli.text.dates import now
 from hw4cli.text.words import columns, print_message, printable, wrapped
 
 if TYPE_CHECKING:
+    from hw4cli.lab.arrays.named import NamedWorkload
     from hw4cli.problem.suite import Case
+    from hw4cli.show.leaderboard.contest import Contest
     from hw4cli.show.leaderboard.ranking import Board
 
 SECONDS = 60.0  # that a run of a program may take on a shape that is not a case's
 
 
-@click.command(cls=Sections, rare=["authors", "folder", "title"])
-@what_argument(KERNELS, CASES, SHAPES, kernels=list(VARIANTS))
+@click.command(cls=Sections, rare=["authors", "folder", "title", "srun"])
+@what_argument(KERNELS, CASES, SHAPES, WORKLOADS, kernels=[*VARIANTS, *ARRAY_KERNELS])
 @shared("program", metavar="COMMAND", shell_complete=complete_command)
+@click.option(
+    "--pass",
+    "direction",
+    type=click.Choice(["fwd", "bwd", "both"]),
+    default="fwd",
+    show_default=True,
+    help="Of a workload: O, or dQ, dK and dV, or all.",
+)
+@shared("srun", metavar="OPTIONS")
 @shared("user", metavar="NAME")
 @click.option("--author", "authors", multiple=True, metavar="NAME", help="A member of the team; several times.")
 @click.option(
@@ -45,12 +68,23 @@ SECONDS = 60.0  # that a run of a program may take on a shape that is not a case
 @json_option
 @output_option(".html", ".json")
 @click.pass_context
-def leaderboard(ctx: click.Context, /, what: What, program: str | None, authors: tuple[str, ...], **others: Any) -> int:
+def leaderboard(
+    ctx: click.Context,
+    /,
+    what: What,
+    program: str | None,
+    direction: str,
+    srun: str | None,
+    authors: tuple[str, ...],
+    **others: Any,
+) -> int:
     """Submit kernels and programs to a leaderboard, and show it.
 
     \b
     hw4 leaderboard ./mine.cu t28 --user ann    submits a kernel on a case
     hw4 leaderboard 4,16384,64 --program ./mine submits a whole program
+    hw4 leaderboard half tilelang               arrays of 16 bits
+    hw4 leaderboard lm16k --program mine.py:f   a function of torch's
     hw4 leaderboard                             shows the boards of all
     hw4 leaderboard t28 --gpu H200              those of a case and a GPU
     hw4 leaderboard --user ann                  ann's submissions by time
@@ -66,9 +100,19 @@ def leaderboard(ctx: click.Context, /, what: What, program: str | None, authors:
         options = {"gpu": "--gpu", "best_per_user": "--best-per-user", "title": "--title", "outputs": "--output"}
         if unfit := [option for name, option in options.items() if others[name]]:
             raise click.UsageError(f"{unfit[0]} goes with showing boards: name no kernel and no program", ctx)
-        return submit(ctx, what, program, authors, others["user"], others["folder"], others["as_json"])
+        if srun is not None:
+            words = split_command(srun, "--srun", ctx)
+            given = {"--program": program, "--pass": direction if what.workloads else None, "--user": others["user"]}
+            given["--board"] = str(others["folder"])
+            return _behind_srun(words, what, given, authors, others["as_json"])
+        return submit(ctx, what, program, authors, others["user"], others["folder"], others["as_json"], direction)
+    if srun is not None or is_given(ctx, "direction"):
+        option = "--srun" if srun is not None else "--pass"
+        raise click.UsageError(f"{option} goes with a submission: name a kernel or give --program COMMAND", ctx)
     if authors:
         raise click.UsageError("--author goes with a submission: name a kernel or give --program COMMAND", ctx)
+    if what.workloads:
+        raise click.UsageError("boards are shown by case, shape or GPU: leave out the workload", ctx)
     case = _case(ctx, what) if what.cases or what.shapes else None
     return show(case, **others)
 
@@ -81,13 +125,15 @@ def submit(
     user: str | None,
     folder: Path,
     as_json: bool,
+    direction: str = "fwd",
 ) -> int:
-    """Submit a kernel, or a program, in three stages. The exit status."""
+    """Submit a kernel, a program, or of a workload a function, in three stages. The exit status."""
     if len(what.kernels) + (program is not None) > 1:
         raise click.UsageError("name one kernel or give --program COMMAND, and not both", ctx)
     kernel = what.kernels[0] if what.kernels else None
     with Importing():
         from hw4cli.device.ownkernel import kernel_named
+        from hw4cli.lab.cases import PASSES
         from hw4cli.sandbox.gpu import gpu_lock
         from hw4cli.show.leaderboard import contest, entries, stages
         from hw4cli.show.leaderboard.tables import standing_words
@@ -95,9 +141,15 @@ def submit(
 
     who = _name(login() if user is None else user, "--user")
     members = tuple(_name(author, "--author") for author in authors)
-    case = _case(ctx, what)
+    arrays = what.workload(ctx, ARRAY_KERNELS)
+    if arrays is None and is_given(ctx, "direction"):
+        raise click.UsageError("--pass goes with a workload, as in lm16k", ctx)
+    which = _contest_of(arrays, direction) if arrays else None
+    case = None if arrays else _case(ctx, what)
     command, name = None, kernel or " ".join(str(program).split())
-    if program is not None:
+    if arrays:
+        _check_of_arrays(ctx, name, direction)
+    elif program is not None:
         command, _ = program_command(program, ctx)
     elif kernel:
         kernel_named(kernel)  # or a wrong file would be found after the GPU was waited for
@@ -108,17 +160,21 @@ def submit(
         click.echo(lines, err=as_json)
 
     with gpu_lock(os.environ, print_message):  # others would make it slower
-        if kernel:
+        if arrays:
+            outcome = stages.array_stages(name, arrays, what.workloads[0], PASSES[direction], say)
+        elif case and kernel:
             outcome = stages.kernel_stages(kernel, case.shape, case.seed, say)
-        else:
+        elif case:
             outcome = stages.program_stages(name, command or [], case, say)
-    timed = contest.KERNEL if kernel else contest.PROGRAM
+    if case:
+        which = contest.Contest.of(*case.shape.sizes, timed=contest.KERNEL if kernel else contest.PROGRAM)
+    assert which is not None
     entry = entries.Entry(
         **vars(outcome),
         user=who,
         authors=members,
         program=printable(name),
-        workload=contest.Contest.of(*case.shape.sizes, timed=timed),
+        workload=which,
         date=now().replace(microsecond=0),
     )
     entries.append(folder, entry)
@@ -127,6 +183,47 @@ def submit(
     elif entry.status == entries.RANKED:
         click.echo(wrapped(standing_words(entry, entries.read(folder).entries), columns(sys.stdout)))
     return 0 if entry.status == entries.RANKED else 1
+
+
+def _contest_of(arrays: "NamedWorkload", direction: str) -> "Contest":
+    """The board of a workload. InputError for one that no board is about."""
+    from hw4cli.show.leaderboard.contest import BACKWARD, BOTH, FORWARD, Contest
+
+    work = arrays.work
+    if work.heads != work.kv_heads or work.Nq != work.Nk:
+        raise InputError(f"{arrays.name} is on no board: those have as many keys as rows, and heads of K and V as of Q")
+    named = {"fwd": FORWARD, "bwd": BACKWARD, "both": BOTH}[direction]
+    return Contest.of(work.batch, work.Nq, work.d, work.heads, work.dtype, work.causal, named)
+
+
+def _check_of_arrays(ctx: click.Context, name: str, direction: str) -> None:
+    """Raise UsageError for what is neither a kernel of this pass nor a function."""
+    from hw4cli.lab.cases import PASSES
+    from hw4cli.lab.session import check_kernels
+    from hw4cli.show.leaderboard.stages import is_function
+
+    if ":" in name and not is_function(name):
+        raise click.UsageError(f"{name} is no function of a file, as in mine.py:attention", ctx)
+    if not is_function(name):
+        if name not in ARRAY_KERNELS:
+            raise click.UsageError(f"on a workload --program is a function, as in mine.py:attention, not {name}", ctx)
+        check_kernels([name], PASSES[direction])
+
+
+def _behind_srun(
+    options: Sequence[str], what: What, given: dict[str, str | None], authors: Sequence[str], as_json: bool
+) -> int:
+    """Submit on a node that srun gives: the same command there, which writes into the same folder. The exit status."""
+    named = [*what.kernels, *filter(None, [what.cases]), *what.workloads]
+    named += [",".join(map(str, shape.sizes)) for shape in what.shapes]
+    told = [word for name, value in given.items() if value is not None for word in (name, value)]
+    told += [word for author in authors for word in ("--author", author)]
+    told += ["--json"] * as_json
+    command = ["srun", *options, *python_command("entry"), "leaderboard", *named, *told]
+    try:
+        return subprocess.run(command).returncode
+    except OSError as error:
+        raise os_error(error, "start srun") from None
 
 
 def _name(text: str, option: str) -> str:

@@ -8,18 +8,17 @@ from dataclasses import asdict
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import Hw4Error
-from hw4cli.problem.workload import Workload
 from hw4cli.show.leaderboard.entries import FAILED
-from hw4cli.show.leaderboard.stages import Run, timed_kernel
+from hw4cli.show.leaderboard.stages import Run, timed_job
 
 
 def main() -> None:
-    """Check a kernel on the data of a seed and time it with a cold L2."""
+    """Check what the job names on the data of its seed, and time it with a cold L2."""
     answer = os.fdopen(os.dup(1), "w")
     os.dup2(2, 1)  # a kernel's own printf
     job = json.load(sys.stdin)
     try:
-        run = timed_kernel(GpuTimer(Gpu()), job["kernel"], Workload.one_head(*job["shape"]), job["seed"], cold=True)
+        run = timed_job(GpuTimer(Gpu()), job, cold=True)
     except Hw4Error as error:
         run = Run(FAILED, str(error))
     json.dump(asdict(run), answer)

@@ -8,7 +8,7 @@ or its user have prepared.
 import json
 import secrets
 import subprocess
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -21,9 +21,11 @@ from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import MachineError
 from hw4cli.judge.identity import program_sha256
 from hw4cli.lab import endtoend
-from hw4cli.lab.cases import FileCase
-from hw4cli.lab.contender import prepare
-from hw4cli.lab.kernels import FileKernel
+from hw4cli.lab.arrays.named import NamedWorkload, workload
+from hw4cli.lab.cases import ArrayCase, FileCase
+from hw4cli.lab.contender import Contender, prepare
+from hw4cli.lab.kernels import FileKernel, contender_named
+from hw4cli.lab.peers import FUNCTION, peers_of_arrays
 from hw4cli.lab.record import commit
 from hw4cli.lab.sampling import Sampling, take_turns
 from hw4cli.lab.times import Times
@@ -58,29 +60,73 @@ def kernel_stages(kernel: str, shape: Workload, seed: int, say: Say) -> Outcome:
     not one that can be launched; what fails later is the outcome."""
     gpu = Gpu()
     timer = GpuTimer(gpu)
+    job = {"kernel": kernel, "shape": [shape.B, shape.N, shape.d]}
     facts = {key: str(value) for key, value in {**machine(timer.machine()), **_software()}.items() if value}
     start = Outcome(machine=gpu.name, sha256=file_sha256(kernel_path(kernel)), facts=facts)
+    own = kernel_path(kernel) if is_own_kernel(kernel) else None
+    return _stages_of_a_job(timer, job, own, start, seed, say)
+
+
+def array_stages(name: str, named: NamedWorkload, text: str, direction: str, say: Say) -> Outcome:
+    """Submit a kernel of arrays, or a function FILE.py:FUNCTION of torch's tensors, on a workload; `text` is as the
+    workload was named. Raises Hw4Error if there is no GPU or no such function; what fails later is the outcome."""
+    gpu = Gpu()
+    timer = GpuTimer(gpu)
+    place = Path(name.rpartition(":")[0]) if is_function(name) else kernel_path(name)
+    own = place if is_function(name) and place.is_file() else None
+    job = {"kernel": name, "workload": text, "direction": direction}
+    contender_of(timer, {**job, "seed": named.seed})  # or a wrong name would be the outcome of a test
+    others = is_function(name)
+    facts = {key: str(value) for key, value in {**machine(timer.machine(), others), **_software()}.items() if value}
+    sha256 = file_sha256(place) if place.is_file() else ""
+    return _stages_of_a_job(timer, job, own, Outcome(machine=gpu.name, sha256=sha256, facts=facts), named.seed, say)
+
+
+def is_function(name: str) -> bool:
+    """Whether an entry's name is of a Python function, as in mine.py:attention."""
+    return FUNCTION.fullmatch(name) is not None
+
+
+def _stages_of_a_job(
+    timer: GpuTimer, job: Mapping[str, Any], own: Path | None, start: Outcome, seed: int, say: Say
+) -> Outcome:
+    """The stages of what runs on the GPU. `own`: the user's file, which must not change between them."""
 
     def test() -> Run:
-        return timed_kernel(timer, kernel, shape, seed, cold=None)
+        return timed_job(timer, {**job, "seed": seed}, cold=None)
 
     def benchmark() -> Run:
-        return timed_kernel(timer, kernel, shape, seed, cold=False)
+        return timed_job(timer, {**job, "seed": seed}, cold=False)
 
     def ranked(fresh: int) -> Run:
-        if is_own_kernel(kernel) and file_sha256(kernel_path(kernel)) != start.sha256:
-            return Run(FAILED, f"{kernel} has changed since it was tested")
-        return _in_a_new_process(kernel, shape, fresh)
+        if own and file_sha256(own) != start.sha256:
+            return Run(FAILED, f"{own} has changed since it was tested")
+        return _in_a_new_process({**job, "seed": fresh})
 
     conditions = f"data of seed {seed}, warm L2", "new process, new data, cold L2"
     return _stages(start, seed, test, benchmark, ranked, conditions, say)
 
 
-def timed_kernel(timer: GpuTimer, kernel: str, shape: Workload, seed: int, cold: bool | None) -> Run:
-    """Check a kernel on the data of a seed, and time it, with a cold L2 or a warm one; `cold` None: only check it."""
+def contender_of(timer: GpuTimer, job: Mapping[str, Any]) -> tuple[Contender, FileCase | ArrayCase]:
+    """What a job times, and its case, with the numbers of the job's seed. MachineError where there is no such
+    function."""
+    if "shape" in job:
+        shape = Workload.one_head(*job["shape"])
+        file_case = FileCase(str(shape), shape, job["seed"])
+        return FileKernel(timer, job["kernel"], file_case), file_case
+    case = ArrayCase(replace(workload(job["workload"]), seed=job["seed"]), job["direction"])
+    if is_function(job["kernel"]):
+        (peer,) = peers_of_arrays(timer.gpu, (job["kernel"],), case)
+        return peer, case
+    return contender_named(timer, job["kernel"], case), case
+
+
+def timed_job(timer: GpuTimer, job: Mapping[str, Any], cold: bool | None) -> Run:
+    """Check what a job names on the data of its seed, and time it, with a cold L2 or a warm one; `cold` None: only
+    check it."""
     try:
-        case = FileCase(str(shape), shape, seed)
-        prepared = prepare(timer, [FileKernel(timer, kernel, case)], case)
+        contender, case = contender_of(timer, job)
+        prepared = prepare(timer, [contender], case)
         if not prepared.measurements:
             (row,) = prepared.rows.values()
             return Run(row.status, row.reason)
@@ -92,9 +138,8 @@ def timed_kernel(timer: GpuTimer, kernel: str, shape: Workload, seed: int, cold:
     return Run(RANKED, "", measurement.max_error, tuple(measurement.times))
 
 
-def _in_a_new_process(kernel: str, shape: Workload, seed: int) -> Run:
-    """A kernel's ranked run, in a process that has seen nothing before."""
-    job = {"kernel": kernel, "shape": [shape.B, shape.N, shape.d], "seed": seed}
+def _in_a_new_process(job: Mapping[str, Any]) -> Run:
+    """A ranked run, in a process that has seen nothing before."""
     command = python_command("show.leaderboard.ranked", "-P")
     try:
         process = subprocess.run(command, input=json.dumps(job), capture_output=True, text=True)
