@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks import HERE, ROOT
 from benchmarks.measure.recipes import GROUPS
-from benchmarks.pages import arrays, gradients, kernels, pictures, profiles, scaling, table, tuning
+from benchmarks.pages import arrays, gradients, kernels, pictures, profiles, rows, scaling, table, tuning
 from benchmarks.pages.chosen import with_chosen
 from benchmarks.pages.facts import run_spread, source, tuned_source
 from benchmarks.pages.rungs import ladder
@@ -113,6 +113,7 @@ def made() -> dict[Path, str]:
     return {
         **texts,
         own: listed(own.read_text(encoding="utf-8")),
+        rows.PAGE: rows.page(rows.PAGE.read_text(encoding="utf-8")),
         ROOT / "hw4cli/plans/measured.py": source(found),
         ROOT / "hw4cli/device/tuning/measured.py": tuned_source(tuned_records(), run_spread(found)),
     }

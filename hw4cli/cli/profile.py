@@ -72,7 +72,7 @@ def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> l
     multiple=True,
     callback=_tiles,
     metavar="BRxBC",
-    help="With this tile (of half also BRxBCxSTAGES); may be given again.",
+    help="Another tile; may be given again.",
 )
 @folder_option
 @click.option(

@@ -124,7 +124,7 @@ def _measured(
             live.update((one.name, case.name), cells)
 
         for case in cases:
-            announce(f"{case.name} ({case.workload.test_line})" if isinstance(case, ArrayCase) else case.name)
+            announce(case.name, case.workload.test_line if isinstance(case, ArrayCase) else "")
             session.measure(case, show)
     publish(session.record(), as_json, outputs)
     slower = then is not None and compared(session.rows, then, older, session.gpu.name)

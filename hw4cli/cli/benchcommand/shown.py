@@ -26,9 +26,10 @@ BUILDS_NOTE = (
 HYPERFINE = ".hyperfine.json"  # of programs: the JSON that hyperfine exports, which its scripts and other tools read
 
 
-def announce(case: str) -> None:
-    """Name the case that is now checked and measured: on a terminal, above the rows so far."""
-    print(f"{case} …", file=sys.stderr, flush=True)
+def announce(case: str, detail: str = "") -> None:
+    """Name the case that is now checked and measured: on a terminal, above the rows so far. `detail`: a line below."""
+    lines = [f"{case} …", *([wrapped(detail, columns(sys.stderr))] if detail else [])]
+    print(*lines, sep="\n", file=sys.stderr, flush=True)
 
 
 def publish(result: dict[str, Any], as_json: bool, outputs: Sequence[Path]) -> None:
