@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.cli.terminal.grammar import KERNELS, What, what_argument
+from hw4cli.cli.terminal.grammar import KERNELS, SHAPES, What, what_argument
 from hw4cli.cli.terminal.options import is_given, json_option, shared
 from hw4cli.cli.terminal.params import Number, OneOf, Whole
 from hw4cli.errors import MachineError
@@ -29,7 +29,7 @@ EVERY = 10.0  # seconds between two lines of progress, where there is no termina
 
 
 @click.command()
-@what_argument(KERNELS, kernels=ORDER)
+@what_argument(KERNELS, SHAPES, kernels=ORDER)
 @click.option(
     "--minutes",
     metavar="M",
@@ -51,6 +51,7 @@ def selftest(
     \b
     hw4 selftest --minutes 5   all that this machine computes with
     hw4 selftest flash         one kernel
+    hw4 selftest flash 4,2048,64   on this shape, each kind of data
     hw4 selftest --device cpu  NumPy in float32 and float64
 
     Every answer is compared with float64, and its error with the bound that is stated for the kernel and the data.
@@ -60,21 +61,29 @@ def selftest(
     """
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")  # as in hw4 run
     with Importing():
-        from hw4cli.lab.randomcases import draw
+        from hw4cli.lab.randomcases import draw, on_shape
         from hw4cli.lab.selftest import Summary, outcomes, run_case
 
     if number is not None and is_given(ctx, "minutes"):
         raise click.UsageError("--minutes does not go with --number", ctx)
+    if what.shapes and (number is not None or is_given(ctx, "minutes")):
+        option = "--number" if number is not None else "--minutes"
+        raise click.UsageError(f"{option} is of random shapes: leave it out where a shape is named", ctx)
     if len(what.kernels) > 1:
         raise click.UsageError(f"one kernel is tested at a time, and these are {len(what.kernels)}", ctx)
     kernel = what.kernels[0] if what.kernels else None
     device = _chosen_device(kernel) if device == "auto" else device
     drawn = partial(draw, seed, device=device, kernel=kernel)
+    chosen = [case for shape in what.shapes for case in on_shape(shape, seed, device, kernel)]
     drawn(number or 0)  # raises InputError for a kernel that the device does not have
     backend = _backend(device, kernel)
     summary, start, interrupted = Summary(), time.monotonic(), False
     try:
-        if number is None:
+        if chosen:
+            click.echo(f"testing {counted(len(chosen), 'case')} on {backend.name}", err=True)
+            for case in chosen:
+                summary.add(run_case(case, backend))
+        elif number is None:
             click.echo(f"testing {backend.name} for {minutes:g} minute{'' if minutes == 1 else 's'}", err=True)
             with _progress_display(summary, 60 * minutes) as show_outcome:
                 for outcome in outcomes(backend, drawn, 60 * minutes):
@@ -157,7 +166,12 @@ def document(summary: "Summary", seed: int, device: str, seconds: float, interru
         "interrupted": interrupted,
         "cases": summary.cases,
         "kernels": {
-            name: {"right": tally.right, "max_error": tally.error, "share_of_allowed": tally.share}
+            name: {
+                "right": tally.right,
+                "max_error": tally.error,
+                "rms_error": tally.rms,
+                "share_of_allowed": tally.share,
+            }
             for name, tally in sorted(summary.kernels.items(), key=lambda item: ORDER.index(item[0]))
         },
         "wrong": [
@@ -179,13 +193,12 @@ def text(found: dict[str, Any]) -> str:
     """The summary for people."""
     from hw4cli.text.tables import plain
 
-    rows = [
-        [name, str(row["right"]), f"{row['max_error']:.1e}", f"{row['share_of_allowed']:.0%}"]
-        for name, row in found["kernels"].items()
-    ]
-    lines = (
-        [plain(["kernel", "right", "max error / |V|", "of what is allowed"], rows, columns(sys.stdout))] if rows else []
-    )
+    header = ["kernel", "right", "max error / |V|", "RMS error / |V|", "of what is allowed"]
+    rows = []
+    for name, row in found["kernels"].items():
+        errors = f"{row['max_error']:.1e}", f"{row['rms_error']:.1e}"
+        rows.append([name, str(row["right"]), *errors, f"{row['share_of_allowed']:.0%}"])
+    lines = [plain(header, rows, columns(sys.stdout))] if rows else []
     for one in found["wrong"]:
         shape = "({}, {}, {})".format(*one["shape"])
         lines.append(f"wrong: {one['kernel']} on {shape}, {one['data']}: {one['reason']}\n  {one['command']}\n")

@@ -52,6 +52,23 @@ class RandomCase:
         return block
 
 
+def on_shape(shape: Workload, seed: int, device: str, kernel: str | None = None) -> list[RandomCase]:
+    """Each kind of data on one shape, for a kernel or for all of a device, smallest seeds first.
+
+    Raises InputError if the device has no such kernel.
+    """
+    work = WORK[device]
+    if kernel is not None and kernel not in work:
+        raise InputError(f"--device {device} has no kernel {kernel!r}: choose from {', '.join(work)}")
+    where = "" if device == "cuda" else f" --device {device}"
+    sizes = ",".join(map(str, shape.sizes))
+    return [
+        RandomCase(name, shape, kind, seed, f"hw4 selftest {name} {sizes} --seed {seed}{where}")
+        for name in ([kernel] if kernel else work)
+        for kind in KINDS
+    ]
+
+
 def draw(seed: int, number: int, device: str = "cuda", kernel: str | None = None) -> RandomCase:
     """Case `number` of a seed on "cuda" or "cpu", by this kernel or a random one.
 

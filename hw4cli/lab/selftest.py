@@ -158,20 +158,21 @@ def allowed(kernel: str, found: Magnitudes, d: int, N: int, props: DevicePropert
 @dataclass(frozen=True)
 class Outcome:
     """The result of a case: what is wrong, or why it was skipped, or the largest error, relative to |V| and to the
-    allowed error."""
+    allowed error, and the root of the mean square of all errors, relative to |V|."""
 
     case: RandomCase
     wrong: str = ""
     skipped: str = ""
     error: float = 0
     share: float = 0
+    rms: float = 0
     final: bool = False  # the device cannot go on
 
 
 def run_case(case: RandomCase, backend: Backend) -> Outcome:
     """Compute a case on a backend and check the answer. ShortageError if the host has not enough memory for it."""
     try:
-        error, share = _errors(case, backend, case.block())
+        error, share, rms = _errors(case, backend, case.block())
     except WrongError as reason:
         return Outcome(case, wrong=str(reason))
     except SkippedError as reason:
@@ -180,16 +181,17 @@ def run_case(case: RandomCase, backend: Backend) -> Outcome:
         raise
     except MachineError as reason:
         return Outcome(case, wrong=str(reason), final=True)
-    return Outcome(case, error=error, share=share)
+    return Outcome(case, error=error, share=share, rms=rms)
 
 
-def _errors(case: RandomCase, backend: Backend, block: Floats) -> tuple[float, float]:
-    """The largest error, relative to |V| and to the allowed error. Raises WrongError if that is exceeded.
+def _errors(case: RandomCase, backend: Backend, block: Floats) -> tuple[float, float, float]:
+    """The largest error, relative to |V| and to the allowed error, and the root of the mean square of errors, relative
+    to |V|. Raises WrongError if what is allowed is exceeded.
 
     What is allowed depends on each batch's own values. Relative to |V|, only batches count for which the kernel is
     suited: elsewhere float32 may not resolve the scores at all.
     """
-    shape, worst, worst_share = case.shape, 0.0, 0.0
+    shape, worst, worst_share, squares = case.shape, 0.0, 0.0, list[float]()
     got = backend.compute(case.kernel, block)
     _check_none(got.view(np.uint32) == UNWRITTEN, shape, "not written")
     again = backend.compute(case.kernel, block)
@@ -214,7 +216,8 @@ def _errors(case: RandomCase, backend: Backend, block: Floats) -> tuple[float, f
         worst_share = max(worst_share, error / limit)
         if limit <= PROPORTION * found[2]:
             worst = max(worst, error / found[2])
-    return worst, worst_share
+            squares.append(float(np.mean((errors / found[2]) ** 2)))
+    return worst, worst_share, math.sqrt(sum(squares) / len(squares)) if squares else 0.0
 
 
 def _check_none(bad: NDArray[np.bool_], shape: Workload, what: str, batch: int = 0) -> None:
@@ -240,11 +243,13 @@ def _check_oracle(block: Floats, answers: Floats, props: DeviceProperties) -> No
 
 @dataclass
 class Tally:
-    """The right answers of a kernel: how many, and the largest error, relative to |V| and to the allowed error."""
+    """The right answers of a kernel: how many; of the cases the largest error, relative to |V| and to the allowed
+    error, and the largest root of the mean square of a case's errors, relative to |V|."""
 
     right: int = 0
     error: float = 0
     share: float = 0
+    rms: float = 0
 
 
 @dataclass
@@ -265,6 +270,7 @@ class Summary:
             tally = self.kernels.setdefault(outcome.case.kernel, Tally())
             tally.right += 1
             tally.error, tally.share = max(tally.error, outcome.error), max(tally.share, outcome.share)
+            tally.rms = max(tally.rms, outcome.rms)
 
     @property
     def cases(self) -> int:

@@ -13,7 +13,7 @@ from helpers import HANGS, fails, start_hw4
 
 from hw4cli.cli import run_command
 from hw4cli.lab import selftest
-from hw4cli.lab.randomcases import RandomCase, draw
+from hw4cli.lab.randomcases import KINDS, RandomCase, draw
 from hw4cli.lab.selftest import UNWRITTEN, CpuBackend, Summary, allowed, outcomes, run_case
 from hw4cli.plans.bounds import bound
 from hw4cli.plans.launch import SQUARES_UNIT, magnitudes
@@ -186,8 +186,25 @@ def test_json_holds_the_whole_summary(hw4):
     found = json.loads(result.stdout)
     assert result.returncode == 0
     assert found["cases"] == found["kernels"]["float64"]["right"] >= 1
-    assert found["kernels"]["float64"].keys() == {"right", "max_error", "share_of_allowed"}
+    assert found["kernels"]["float64"].keys() == {"right", "max_error", "rms_error", "share_of_allowed"}
     assert (found["seed"], found["interrupted"], found["wrong"], found["skipped"]) == (5, False, [], {})
+
+
+def test_one_shape_is_tested_with_each_kind_of_data_and_the_root_of_the_mean_square_is_told(hw4):
+    result = hw4("selftest", "--device", "cpu", "float32", "2,70,16", "--seed", 3, "--json")
+    assert result.returncode == 0, result.stderr
+    found = json.loads(result.stdout)
+    assert found["cases"] == len(KINDS)
+    row = found["kernels"]["float32"]
+    assert 0 < row["rms_error"] < row["max_error"]
+    assert "RMS error" in hw4("selftest", "--device", "cpu", "float32", "2,70,16").stdout
+
+
+def test_the_root_of_the_mean_square_is_that_of_all_errors():
+    case = RandomCase("float32", Shape(1, 40, 8), next(iter(KINDS)), 1)
+    block = case.block()
+    errors = np.abs(tiled_attention(block, np.float32) - exact_attention(block)) / np.abs(block[:, 2]).max()
+    assert run_case(case, CpuBackend()).rms == pytest.approx(float(np.sqrt((errors**2).mean())), rel=1e-5)
 
 
 def test_json_holds_the_commands_of_what_is_wrong(monkeypatch, capsys):
@@ -229,6 +246,8 @@ def test_without_a_gpu_it_says_so(hw4):
     ("words", "said"),
     [
         (["--number", 1, "--minutes", 2], "--minutes does not go with --number"),
+        (["float32", "1,9,8", "--minutes", 2], "--minutes is of random shapes"),
+        (["float32", "1,9,8", "--number", 2], "--number is of random shapes"),
         (["--minutes", "nan"], "nan is not a number"),
         (["--device", "cpu", "flash"], "--device cpu has no kernel 'flash'"),
         (["--device", "cuda", "float32"], "--device cuda has no kernel 'float32'"),
