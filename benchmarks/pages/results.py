@@ -86,8 +86,9 @@ def records() -> str:
         shown = [name for _, names, *_ in MARKED.findall(text) for name in names.split()]
         for name in (*shown, *NAMED.findall(text)):
             where.setdefault(name, []).append(f"[{page.name}](../{page.relative_to(ROOT)})")
-    for picture, (_, name, _) in pictures.PICTURES.items():
-        where.setdefault(name, []).append(f"[{picture}.svg](../docs/pictures/{picture}.svg)")
+    for picture, (_, names, _) in pictures.PICTURES.items():
+        for name in names.split():
+            where.setdefault(name, []).append(f"[{picture}.svg](../docs/pictures/{picture}.svg)")
     lists = ""
     for title, recipes in GROUPS.items():
         lines = []
