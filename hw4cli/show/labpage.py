@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hw4cli import __version__
-from hw4cli.lab.measure.gpus import DRAM, model_for
+from hw4cli.lab.measure.gpus import DRAM, GpuModel, model_for
 from hw4cli.lab.stepper.plans import data as steps
 from hw4cli.lab.tables import FORWARD
 from hw4cli.plans.bounds import TYPICAL, bound, has_bound
@@ -29,6 +29,7 @@ MOVED = ("dram_read", "dram_written")  # in MB: counted by a profiler, or as the
 FIELDS = (
     *("record", "kernel", "tile", "case", "B", "N", "d", "dtype", "causal", "pass"),
     *("ms", "low", "high", "samples", "tflops", *FIGURES, "bound", "stages", *MOVED, "counted", "roof", "of_roof"),
+    *("launches", "between"),  # and MB that one leaves in device memory for the next
 )
 DIGITS = 6  # significant ones
 EXAMPLE = Workload.one_head(2, 1000, 64)  # of the stepper: small, and its last tile of rows and of keys are not whole
@@ -143,8 +144,16 @@ def _points(records: Sequence[Record]) -> list[list[Any]]:
             amounts = amounts_of(p, model) if model and forward and p.kernel in VARIANTS else {}
             moved = profiled.get(key) if forward else None
             nearest = nearest_roof(amounts, roofs.get(record.gpu, {}), p.ms)
-            found.append(_values(place, p, record, moved, amounts.get(DRAM), nearest))
+            launched = _launched(p, model) if model and amounts else (None, None)
+            found.append([*_values(place, p, record, moved, amounts.get(DRAM), nearest), *launched])
     return found
+
+
+def _launched(p: Point, model: GpuModel) -> tuple[int, float]:
+    """How many launches a kernel of the ladder is, and the MB that they leave for one another: naive's scores, parts of
+    O."""
+    plan = VARIANTS[p.kernel].plan(Workload.one_head(p.B, p.N, p.setting.d, p.setting.causal), model.props)
+    return len(plan.launches), float(f"{plan.scratch / MB:.{DIGITS}g}")
 
 
 def _values(

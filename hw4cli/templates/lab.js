@@ -296,6 +296,7 @@ function drawCards() {
       line("occupancy", p.occupancy === null ? null : Math.round(100 * p.occupancy) + " %"),
       p.counted ? [line("DRAM read", mb(p.dram_read)), line("DRAM written", mb(p.dram_written))] : line("DRAM, model", p.dram_read === null ? null : mb(p.dram_read)),
       line("energy", p.joules === null ? null : digits(1000 * p.joules, 3) + " mJ"), line("GFLOP/J", p.gflop_per_joule === null ? null : digits(p.gflop_per_joule, 3)),
+      line("launches", p.launches), line("between them", p.between === null ? null : p.between ? mb(p.between) : "nothing"),
       line("nearest roof", p.roof === null ? null : p.roof + " " + Math.round(p.of_roof) + " %")))));
 }
 const COLUMNS = [["kernel", p => p.kernel], ["case", p => named(p)], ["B", p => p.B], ["N", p => p.N], ["d", p => p.d], ["ms", p => p.ms, v => digits(v, 4)], ["\u00b1 %", p => 50 * (p.high - p.low) / p.ms, v => v.toPrecision(2)],

@@ -204,6 +204,15 @@ def test_cards_have_the_bytes_that_a_profiler_counted_or_the_models_and_the_ener
     assert data["unused"] == []
 
 
+def test_a_card_says_how_many_launches_a_kernel_is_and_what_they_leave_in_memory(tmp_path):
+    """Three launches and N x N in memory, or one kernel and nothing."""
+    timed = load(written(tmp_path / "a.json", *(row(k, (64, 4096, 64)) for k in ("naive", "warp")), machine=H200))
+    data = json.loads(page([timed], "lab").partition('id="data">')[2].partition("</script>")[0])
+    naive, warp = (dict(zip(data["fields"], values, strict=True)) for values in data["points"])
+    assert (naive["launches"], warp["launches"], warp["between"]) == (3, 1, 0)
+    assert naive["between"] >= 64 * 4096**2 * 4 / 1e6
+
+
 def results(**changes):
     gpu = {"name": "NVIDIA H200", "uuid": "u"}
     session = {"host": "node", "gpu": gpu, "machine": {"cpu": "C"}, "started": "2026-11-26T1"}
