@@ -18,7 +18,7 @@ from student import student
 from hw4cli.judge.handout import Handout
 from hw4cli.judge.scoring import scoreboard
 from hw4cli.judge.scoring.figures import Private
-from hw4cli.judge.scoring.record import Rules, combine, make_standing
+from hw4cli.judge.scoring.record import Rules, combine, make_standing, rank
 from hw4cli.show.labpage import page as lab_page
 from hw4cli.show.leaderboard.page import user_id
 from hw4cli.show.records import load
@@ -73,9 +73,9 @@ def failed():
 def few_cases():
     """A class on two cases, some late, whose names are long."""
     for place, one in enumerate(crowd(12)):
-        results = {case: one.results[case] for case in ("t01", "t02") if case in one.results}
+        results = [one.results[case] for case in ("t01", "t02") if case in one.results]
         name = f"{one.user}.{'x' * place}" if place % 2 else one.user
-        yield replace(one, user=name, results=results, cases=("t01", "t02"), late=3600.0 * (place % 3))
+        yield replace(make_standing(name, results, ["t01", "t02"]), late=3600.0 * (place % 3))
 
 
 @pytest.fixture(scope="session")
@@ -86,7 +86,7 @@ def addresses(tmp_path_factory, leaderboard_page):  # noqa: F811 (it is the fixt
     own = {one.user: Private("x/handout.html", "amber otter", "hw4.cu(3): error: expected a ;") for one in everyone}
     pages = {
         "scoreboard": scoreboard.page(everyone, RULES, "Homework 4", NOW),
-        "scoreboard-few-cases": scoreboard.page(list(few_cases()), RULES, "Homework 4", NOW),
+        "scoreboard-few-cases": scoreboard.page(rank(list(few_cases())), RULES, "Homework 4", NOW),
         "scoreboard-empty": scoreboard.page([], RULES, "Homework 4", NOW),
         "scoreboard-own": scoreboard.page(everyone, RULES, "Homework 4", NOW, own),
         "handout": Handout(everyone[0], RULES, 40, "amber otter", "").page(),

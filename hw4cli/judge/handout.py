@@ -3,6 +3,7 @@ and a Markdown text that only the owner can read, since they quote the program's
 judge's own board, which links to all handouts."""
 
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from urllib.parse import quote
@@ -205,7 +206,10 @@ class Handout:
             parts += [f'<p class="reason">{escaped(group.reason)}</p>'] if group.reason else []
             parts += [f"<p>{self.advice(group.verdict)}</p>"] if self.advice(group.verdict) else []
             commands = "\n".join(self.commands(group.results))
-            parts += [f"<pre>{escaped(commands)}</pre>"] if commands else []
+            options = re.sub(
+                r"--\S+( [^-\s]\S*)?", r"<span>\g<0></span>", escaped(commands)
+            )  # a line breaks between them
+            parts += [f"<pre>{options}</pre>"] if commands else []
             parts.append("</section>")
         return "\n".join(filter(None, parts))
 
