@@ -276,10 +276,12 @@ static void race(const Touch& old, bool old_writes, unsigned who, bool writes, u
          old_writes ? "wrote" : "read", handed.empty() ? missing_between(old, who).c_str() : handed.c_str());
     if (EmuFinding* made = known_finding("race", pc, old_pc)) made->times = times;
 }
-static void block_race(const Touch& old, bool old_writes, bool writes, uintptr_t pc, const char* where,
+static void block_race(const Touch& old, bool old_writes, unsigned who, bool writes, uintptr_t pc, const char* where,
                        const std::string& handed) {
-    find("race", pc, place_of(old.site), "block %u %s in %s at {0} what block %u %s at {1}: nothing orders blocks of one launch%s",
-         block_of_grid, writes ? "writes" : "reads", where, block_at(old.epoch), old_writes ? "wrote" : "read",
+    find("race", pc, place_of(old.site),
+         "block %u, %s, %s in %s at {0} what block %u, %s, %s at {1}: nothing orders blocks of one launch%s", block_of_grid,
+         party(who).c_str(), writes ? "writes" : "reads", where, block_at(old.epoch), party(old.who, old.several).c_str(),
+         old_writes ? "wrote" : "read",
          handed.empty() ? " (an atomic behind a __threadfence() and another fence behind who reads it, or a launch of its own, "
                           "is needed)"
                         : (", " + handed).c_str());
@@ -311,7 +313,7 @@ void settle_stores() {
     for (const Before& one : befores) {
         if (silent && one.strong) continue;  // flags that several threads set
         if (silent) same_value(one.old, one.old_writes, true, one.who, one.pc, one.where, one.other_block);
-        else if (one.other_block) block_race(one.old, one.old_writes, true, one.pc, one.where, one.handed);
+        else if (one.other_block) block_race(one.old, one.old_writes, one.who, true, one.pc, one.where, one.handed);
         else race(one.old, one.old_writes, one.who, true, one.pc, one.where, one.handed);
     }
     // A change that is not past stays the word's last write.
@@ -363,7 +365,7 @@ void end_of_touches() {
         const unsigned block = block_of_grid;
         block_of_grid = one.block;
         const std::string handed = one.handed.empty() ? "volatile accesses have no order" : one.handed;
-        if (one.other_block) block_race(one.old, one.old_writes, !one.old_writes, one.pc, one.where.c_str(), handed);
+        if (one.other_block) block_race(one.old, one.old_writes, one.who, !one.old_writes, one.pc, one.where.c_str(), handed);
         else race(one.old, one.old_writes, one.who, !one.old_writes, one.pc, one.where.c_str(), handed);
         block_of_grid = block;
     }
@@ -417,7 +419,7 @@ bool touch(Word& word, uint8_t bytes, const Access& access, bool global, const c
         if (is_settled_later(access)) {
             begin_store(access);
             befores.push_back({old, old_writes, other_block, strong, who, access.pc, where, handed});
-        } else if (other_block) block_race(old, old_writes, access.write, access.pc, where, handed);
+        } else if (other_block) block_race(old, old_writes, who, access.write, access.pc, where, handed);
         else race(old, old_writes, who, access.write, access.pc, where, handed);
     };
     if (access.part != SECOND_HALF || access.write) conflict(word.write, true);

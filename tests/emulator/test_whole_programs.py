@@ -45,6 +45,7 @@ FOUND = {  # the kind, and words of the sentence
     "shared-race": ("race", "__syncthreads() is missing"),
     "lockstep": ("race", "__syncwarp() is missing"),
     "block-race": ("race", "nothing orders blocks"),
+    "copied": ("race", "__syncwarp() is missing"),
     "divergence": ("divergence", "threads wait for others that never come"),
     "bounds": ("out of bounds", "from byte 1024 of p"),
     "shared-bounds": ("out of bounds", "byte 128 of the shared array row, which has 128"),

@@ -41,6 +41,13 @@ __global__ void block_race(int* out, bool right)
     if (right) atomicAdd(out, 1);
     else out[0] = out[0] + 1;  // block-race
 }
+struct Row { int x[7]; };
+__global__ void copied(Row* rows, bool right)
+{
+    Row mine;
+    for (int i = 0; i < 7; i++) mine.x[i] = threadIdx.x + 1;
+    memcpy(&rows[right ? threadIdx.x : threadIdx.x / 2], &mine, sizeof mine);  // copied
+}
 __global__ void same_value(int* out, bool right)
 {
     if (!right || threadIdx.x == 0) out[0] = 7;  // same-value
@@ -171,6 +178,11 @@ int main(int argc, char** argv)
         cudaSetDevice(0);
         reads<<<1, 32>>>(out, there);
         cudaFree(there);
+    } else if (name == "copied") {
+        Row* rows;
+        cudaMalloc(&rows, 64 * sizeof(Row));
+        copied<<<1, 64>>>(rows, right);
+        cudaFree(rows);
     } else if (name == "spins") {
         spins<<<1, 64>>>(out, right);
     } else if (name == "endless") {
