@@ -41,7 +41,8 @@ def kit(folder: Path, cases: tuple[str, ...]) -> None:
 
     names = [case.name for case in suite.select(cases or list(suite.cases())[:1])]
     there = [name for name in FILES if (folder / name).exists() or (folder / name).is_symlink()]
-    if len(there) == len(FILES):
+    cases_there = all((folder / "testcases" / f"{name}{end}").exists() for name in names for end in ("", ".out"))
+    if len(there) == len(FILES) and cases_there:  # else it was interrupted, or more cases are wanted
         raise InputError(f"{folder} has {', '.join(there)} already: take another folder")
     make_folder(folder)
     for name, template in FILES.items():

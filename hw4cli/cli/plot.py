@@ -59,7 +59,7 @@ class Word(click.ParamType[Any]):
 
 
 @click.command()
-@click.argument("words", nargs=-1, required=True, type=Word(), metavar="[KIND | CASE | B,N,d] RECORD ...")
+@click.argument("words", nargs=-1, type=Word(), metavar="[KIND | CASE | B,N,d] [RECORD ...]")
 @output_option(".svg", ".png", ".pdf", PAGE)
 @click.option("--base", metavar="KERNEL", help="speedup: over which kernel.")
 @click.option(
@@ -84,6 +84,7 @@ def plot(
     hw4 plot ladder ladder.json t28 -o ladder.svg
     hw4 plot traffic ncu.csv 16,4096,64 -o traffic.png
     hw4 plot benchmarks/*.json -o lab.html   all, in a browser
+    hw4 plot -o lab.html                     kernels and their steps alone
 
     \b
     KIND is
@@ -103,8 +104,13 @@ def plot(
     """
     found: dict[str, list[Any]] = {kind: [value for one, value in words if one == kind] for kind, _ in words}
     records = found.get("record", [])
-    if not records:
-        raise click.UsageError("name records, which `hw4 bench -o FILE.json` writes", ctx)
+    pages = bool(outputs) and all(path.suffix == PAGE for path in outputs)
+    if not records and not (pages and not words):
+        raise click.UsageError(
+            f"name records, which `hw4 bench -o FILE.json` writes; without any, -o FILE{PAGE} alone makes a page of "
+            "the kernels and their steps",
+            ctx,
+        )
     if not outputs:
         raise click.UsageError("name what to write: -o FILE.svg, FILE.png, FILE.pdf, or FILE.html for a page", ctx)
     for kind, values in found.items():

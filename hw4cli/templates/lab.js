@@ -4,7 +4,7 @@
 const data = JSON.parse(document.getElementById("data").textContent);
 const get = id => document.getElementById(id), unique = list => [...new Set(list)], last = list => list[list.length - 1];
 const points = data.points.map(values => Object.fromEntries(data.fields.map((field, i) => [field, values[i]])));
-const FIRST = { view: "compare", gpu: data.gpus[0].name, record: "", d: "", dtype: "", causal: "", pass: "", measure: "ms", over: "", scale: "",
+const FIRST = { view: "compare", gpu: data.gpus.length ? data.gpus[0].name : "", record: "", d: "", dtype: "", causal: "", pass: "", measure: "ms", over: "", scale: "",
   nscale: "log", at: "", base: "", off: "", sort: "", rungs: "", cells: "tflops", programs: "", kernel: "", diff: "", file: "",
   shape: "", cc: "", mask: "", order: "", block: "", row: "", thread: "", step: "", timeline: "" };
 const state = { ...FIRST };
@@ -509,7 +509,7 @@ function unused(view, record, i) { // the reason; empty where it is shown
 }
 function drawRecords(view) {
   const reasons = data.records.map((record, i) => unused(view, record, i)), count = reasons.filter(reason => !reason).length;
-  get("records-title").textContent = "Records: " + (count === reasons.length ? "all " + count + " are" : (count || "none") + " of " + reasons.length + (count < 2 ? " is" : " are")) + " shown here";
+  get("records-title").textContent = "Records: " + (!reasons.length ? "none" : count === reasons.length ? "all " + count + " are" : (count || "none") + " of " + reasons.length + (count < 2 ? " is" : " are")) + " shown here";
   get("records").replaceChildren(...data.records.map((r, i) => el("li", {}, r.facts + " \u00b7 " + r.method, reasons[i] ? el("span", { class: "unused" }, "not shown here: " + reasons[i]) : null,
     r.failures.length ? el("ul", {}, r.failures.map(one => el("li", {}, one))) : null)), ...data.unused.map(one => el("li", {}, one)));
 }
@@ -554,7 +554,7 @@ get("save-svg").addEventListener("click", () => saveSvg(chart, "hw4-" + state.me
 get("save-ladder").addEventListener("click", () => saveSvg(get("ladder"), "hw4-ladder", captions("ladder-method")));
 get("save-programs").addEventListener("click", () => saveSvg(get("programs"), "hw4-programs", captions("programs-method")));
 get("save-csv").addEventListener("click", saveCsv);
-get("facts").textContent = data.gpus.map(gpu => gpu.name).join(" \u00b7 ") + " \u00b7 " + data.records.length + (data.records.length === 1 ? " record" : " records") + " \u00b7 " + grouped(points.length + data.runs.length) + " measurements";
+get("facts").textContent = !data.records.length ? "The kernels and their steps; records of hw4 bench add what was measured" : data.gpus.map(gpu => gpu.name).join(" \u00b7 ") + " \u00b7 " + data.records.length + (data.records.length === 1 ? " record" : " records") + " \u00b7 " + grouped(points.length + data.runs.length) + " measurements";
 addEventListener("hashchange", () => { read(); draw(); });
 let size = innerWidth;
 addEventListener("resize", () => { if (innerWidth !== size) { size = innerWidth; draw(); } });

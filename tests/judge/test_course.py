@@ -1,23 +1,30 @@
 """A made-up class of 40 as a learning platform exports it, with cases made elsewhere: one command judges it, one prints
-the gradebook, every verdict is as decided beforehand, and nothing of anyone's is lost, whenever it is interrupted.
+the gradebook, one finds the two copies, every verdict is as decided beforehand, and nothing of anyone's is lost,
+whenever any of this is interrupted.
 
-The compiler is a stand-in for nvcc that compiles on the host, so that the programs really compute."""
+Most hand in the program that the course gave to all, which computes right; three wrote another. The compiler is a
+stand-in for nvcc that compiles on the host, so that the programs really compute."""
 
 import csv
 import io
 import json
 import os
+import random
+import re
+import shutil
 import signal
 import tarfile
 import time
 import zipfile
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import pytest
 from helpers import OPEN, random_block, run_hw4, start_hw4, wait_until, write_case
 from needs import needs
 from slow import slow
+from solutions import MATRICES, STREAMED, renamed
 
 from hw4cli.judge.scoring import journal
 from hw4cli.problem.oracle import exact_attention
@@ -27,6 +34,7 @@ pytestmark = [needs("g++"), slow]
 DUE, LATE = "2026-05-01T18:00+00:00", 1777745000  # 2026-05-02, 18:03:20
 EARLY = 1777600000
 CASES = {"small.in": (2, 24, 8), "中-2": (1, 40, 16), "last": (3, 8, 4)}
+LIMITS = {"small.in": 120, "中-2": 120, "last": 15}  # seconds: of the last, one student takes one more
 
 SOURCE = """\
 #include <cmath>
@@ -84,6 +92,8 @@ def source(scale="/ std::sqrt(float(d))", extra="", names="qkvo"):
     return SOURCE.format(scale=scale, extra=extra, q=q, k=k, v=v, o=o)
 
 
+SIZES = "int B = size[0], N = size[1], d = size[2];\n"
+SLEEP = f"    if (d == 4) sleep({LIMITS['last'] + 1});\n"
 RIGHT = source()
 MAKE = "hw4: hw4.cu\n\tnvcc -O3 $< -o $@\n"
 
@@ -105,7 +115,7 @@ class Student:
 def the_class():
     """The 40 by name: whoever is handed in twice, or by a name of a platform, too."""
     found = {}
-    for number in range(12):  # an hw4.cu alone, as a platform names it
+    for number in range(11):  # an hw4.cu alone, as a platform names it
         found[f"王{number}_10{number:02}"] = Student({f"王{number}_10{number:02}_hw4.cu": RIGHT})
     for number in range(4):
         found[f"lin_20{number:02}"] = Student(
@@ -123,8 +133,8 @@ def the_class():
         found[f"s40{number}"] = Student(
             {"s40/hw4/hw4.cu": RIGHT, "s40/hw4/report.pdf": ""}, packed=archive, notes=("its files lie in s40/hw4/",)
         )
-    found["copy-a"] = Student({"copy-a/hw4.cu": RIGHT})
-    found["copy-b"] = Student({"copy-b/hw4.cu": source(names=("query", "keys", "vals", "res"))})
+    found["copy-a"] = Student({"copy-a/hw4.cu": MATRICES})
+    found["copy-b"] = Student({"copy-b/hw4.cu": renamed(MATRICES)})
     found["crlf"] = Student(
         {"crlf/hw4.cu": RIGHT.replace("\n", "\r\n"), "crlf/Makefile": MAKE.replace("\n", "\r\n")},
         notes=("line ends of Windows in Makefile, hw4.cu",),
@@ -132,7 +142,7 @@ def the_class():
     found["nested"] = Student(
         {"nested/a/b/Makefile": MAKE, "nested/a/b/hw4.cu": RIGHT}, notes=("its files lie in a/b/",)
     )
-    found["Ünal Şen"] = Student({"Ünal Şen/hw4.cu": RIGHT}, late=True)
+    found["Ünal Şen"] = Student({"Ünal Şen/hw4.cu": STREAMED}, late=True)
     found["own-name"] = Student({"own-name/my kernel.cu": RIGHT})
     found["noscale"] = Student({"noscale/hw4.cu": source(scale="")}, "51", "3 NA: ", verdicts="NA NA NA")
     found["crash"] = Student({"crash/hw4.cu": "int main() { return 3; }\n"}, "51", "exit code 3", verdicts="NA NA NA")
@@ -141,6 +151,12 @@ def the_class():
         "54",
         "2 NA: exit code 5",
         verdicts="NA AC NA",  # of last, small.in and 中-2
+    )
+    found["slow"] = Student(
+        {"slow/hw4.cu": source("/ std::sqrt(float(d))", "#include <unistd.h>").replace(SIZES, f"{SIZES}{SLEEP}")},
+        "57",
+        "1 TLE",
+        verdicts="TLE AC AC",
     )
     broken = {"verdicts": "", "score": "0"}
     found["typo"] = Student({"typo/hw4.cu": "int main( { }\n"}, reasons="broken build: nvcc hw4.cu failed", **broken)
@@ -214,7 +230,7 @@ def course(tmp_path_factory):
 
 
 def command(base, output):
-    limits = [word for name in CASES for word in ("--limit", f"{name}=120")]
+    limits = [word for name, limit in LIMITS.items() for word in ("--limit", f"{name}={limit}")]
     theirs, classes = ("--suite", base / "theirs"), ("--class", base / "export")
     return ["judge", *map(str, (*theirs, *classes, "-o", output, "--due", DUE)), *limits, *OPEN]
 
@@ -258,6 +274,27 @@ def test_one_command_judges_the_class_and_one_prints_the_gradebook(course):
     assert (output / "copy-a" / "build" / "hw4").read_bytes()[:4] == b"\x7fELF"
 
 
+def starter(base):
+    """The course's own program, which most handed in, in a folder."""
+    folder = base / "starter"
+    folder.mkdir(exist_ok=True)
+    (folder / "hw4.cu").write_text(RIGHT)
+    return folder
+
+
+def test_the_two_copies_are_the_top_pair(course):
+    base, students, env = course
+    result = run_hw4("similar", base / "export", "--exclude", starter(base), "--json", env=env)
+    assert result.returncode == 3, "one archive is of a kind that is not unpacked" + result.stderr
+    found = json.loads(result.stdout)
+    assert [(one["first"], one["second"], one["similarity"]) for one in found["pairs"]] == [("copy-a", "copy-b", 100)]
+    assert {one["label"] for one in found["submissions"]} == {"copy-a", "copy-b", "Ünal Şen"}
+    assert {one["label"] for one in found["submissions"]} | found["not_compared"].keys() == students.keys()
+    without = json.loads(run_hw4("similar", base / "export", "--json", env=env).stdout)
+    pairs = {(one["first"], one["second"]) for one in without["pairs"]}
+    assert ("copy-a", "copy-b") in pairs and ("copy-a", "crlf") not in pairs and ("crlf", "nested") in pairs
+
+
 def runs_of(output):
     """How many runs each student's journals have of each case."""
     found = {}
@@ -269,8 +306,10 @@ def runs_of(output):
 
 @pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGINT])
 def test_nothing_of_anyones_is_lost_when_it_is_interrupted_at_any_point(course, kind):
-    """Interrupted after each few lines of the journals, and resumed: each run that was recorded stays the only one."""
+    """Interrupted after some lines of the journals and at some moment behind, all drawn at random, and resumed: each
+    run that was recorded stays the only one. At the end, while the results are written, it is interrupted, too."""
     base, students, env = course
+    drawn = random.Random(kind.name)
     output, interruptions = base / f"interrupted-{kind.name}", 0
 
     def lines():
@@ -280,7 +319,9 @@ def test_nothing_of_anyones_is_lost_when_it_is_interrupted_at_any_point(course, 
         before, recorded = lines(), runs_of(output)
         words = command(base, output) + (["--resume"] if before else [])
         process = start_hw4(*words, env=env)
-        wait_until(lambda: lines() >= before + 17 + interruptions or process.poll() is not None)  # noqa: B023
+        enough = before + drawn.randrange(1, 30)
+        wait_until(lambda: lines() >= enough or process.poll() is not None)  # noqa: B023
+        time.sleep(drawn.random() / 2)
         if process.poll() is None:
             process.send_signal(kind)
             interruptions += 1
@@ -289,9 +330,92 @@ def test_nothing_of_anyones_is_lost_when_it_is_interrupted_at_any_point(course, 
         assert all(now.get(key, 0) >= count for key, count in recorded.items()), "a run was lost"
     assert interruptions >= 4
     deadline = time.monotonic() + 1500
-    result = run_hw4(*command(base, output), "--resume", env=env, timeout=deadline - time.monotonic())
+    resumed = (*command(base, output), "--resume")
+    result = run_hw4(*resumed, env=env, timeout=deadline - time.monotonic())
     assert result.returncode == 3 and "1 of 40" in result.stdout, result.stderr
     check(base, students, output, env)
+    whole = contents(output)
+    takes = seconds_of(lambda: run_hw4(*resumed, env=env))
+    for _ in range(6):
+        interrupt(start_hw4(*resumed, env=env), kind, takes * drawn.random())
+        assert contents(output).keys() >= whole.keys(), "a file of the results is gone"
+        json.loads((output / "results.json").read_text())
+    assert run_hw4(*resumed, env=env).returncode == 3
+    check(base, students, output, env)
+    assert contents(output).keys() == whole.keys(), "nothing is left of what was interrupted"
     assert set(runs_of(output).values()) == {1}, "what was recorded is not run again"
     regraded = output / "regrades.csv"
     assert not regraded.exists(), regraded.read_text()
+
+
+def contents(folder):
+    """The bytes of all files in a folder, by their names."""
+    return {path.relative_to(folder): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+
+
+def seconds_of(function):
+    """How long a call takes."""
+    start = time.monotonic()
+    function()
+    return time.monotonic() - start
+
+
+def interrupt(process, kind, seconds):
+    """Send a signal to a process after so many seconds, unless it has ended by then; wait for its end."""
+    time.sleep(seconds)
+    if process.poll() is None:
+        process.send_signal(kind)
+    process.communicate(timeout=120)
+
+
+@pytest.mark.parametrize("kind", [signal.SIGKILL, signal.SIGINT])
+def test_grades_and_similar_and_a_kit_are_whole_or_as_they_were_whenever_they_are_interrupted(course, tmp_path, kind):
+    """At moments drawn at random over the time that each takes: what was written before stays until the new is whole,
+    submissions and results are not touched, and once more, the command makes what it would have made."""
+    base, _, env = course
+    drawn = random.Random(kind.name)
+    results = tmp_path / "results"
+    judged = run_hw4(
+        *command(base, results), "--only", "crlf", "--only", "slow", "--only", "typo", env=env, timeout=600
+    )
+    assert judged.returncode == 0, judged.stderr
+    book, page, kit = tmp_path / "book.csv", tmp_path / "pairs.html", tmp_path / "kit"
+    env = {**env, "TMPDIR": str(tmp_path / "tmp")}
+    (tmp_path / "tmp").mkdir()
+    commands = {
+        book: ("grades", results, "-o", book),
+        page: ("similar", base / "export", "--exclude", starter(base), "-o", page),
+        kit: ("kit", kit, "t01"),
+    }
+    before = contents(base / "export"), contents(results)
+    for target, words in commands.items():
+        takes = seconds_of(lambda: run_hw4(*words, env=env))  # noqa: B023
+        made = made_of(target)
+        assert made
+        for _ in range(8):
+            older = {}
+            if target == kit:
+                shutil.rmtree(kit, ignore_errors=True)
+            else:
+                target.write_text("older")
+                older = {Path(): b"older"}
+            interrupt(start_hw4(*words, env=env), kind, takes * drawn.random())
+            for name, text in made_of(target).items():
+                assert text in (older.get(name), made[name]), f"{target}/{name} is not whole"
+            if target == kit and kit.exists():
+                (kit / "hw4.cu").write_text("my work")
+                again = run_hw4(*words, env=env)
+                assert (kit / "hw4.cu").read_text() == "my work"
+                assert again.returncode == (2 if "take another folder" in again.stderr else 0), again.stderr
+                assert made_of(kit).keys() == made.keys()
+                assert not list(kit.rglob("*.hw4-part")), "what a killed command left is removed by the next one"
+    assert (contents(base / "export"), contents(results)) == before
+    assert run_hw4(*commands[page], env=env).returncode == 3
+    assert list((tmp_path / "tmp").iterdir()) == [], "copies of submissions"
+
+
+def made_of(target):
+    """What a command has made: bytes by their names, without the time of writing; hidden files are none of it."""
+    files = contents(target) if target.is_dir() else {Path(): target.read_bytes()} if target.exists() else {}
+    whole = {name: data for name, data in files.items() if not name.name.startswith(".")}
+    return {name: re.sub(rb"\d{4}-\d\d-\d\d \d\d:\d\d", b"", data) for name, data in whole.items()}

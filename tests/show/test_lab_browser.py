@@ -2,7 +2,7 @@
 
 import time
 
-from browser import find, hover, press, visit
+from browser import find, hover, opened, press, visit
 from labpage import at, choose, state, texts, toggle
 from records import KEPT_RECORDS
 
@@ -168,3 +168,16 @@ def test_hovering_tells_every_kernel_of_a_workload(lab):
     assert all(name in tip for name in ("split", "exact", "flash", "n = ", "±"))
     press(lab, "ESCAPE")
     assert not find(lab, "#tip").is_displayed()
+
+
+def test_a_page_without_records_has_the_kernels_and_their_steps(chromium, hw4_in_process, tmp_path):
+    page = tmp_path / "lab.html"
+    assert hw4_in_process("plot", "-o", page).returncode == 0
+    with opened(chromium, page.as_uri()):
+        assert texts(chromium, "#tabs button") == ["Kernels", "Steps"]
+        assert "records of hw4 bench add what was measured" in find(chromium, "#facts").text
+        assert "flash" in texts(chromium, "#list a, #list button") and "__global__" in find(chromium, "#code").text
+        find(chromium, "#tab-steps").click()
+        before = find(chromium, "#step-count").text
+        find(chromium, "#forward").click()
+        assert find(chromium, "#step-count").text != before

@@ -86,6 +86,9 @@ def test_a_name_is_shown_as_it_is_whatever_it_holds(hw4_here, tmp_path):
         (["tiles", LADDER, "-o", "a.svg"], "make one with `hw4 bench --tile"),
         (["rate", ROOT / "README.md", "-o", "a.svg"], "README.md is not a record of hw4: it is not JSON"),
         (["rate", "-o", "a.svg"], "name records"),
+        (["rate", "-o", "a.html"], "name records"),
+        (["-o", "a.svg"], "name records"),
+        ([], "name records"),
     ],
 )
 def test_a_mistake_is_reported_and_nothing_is_written(hw4_here, tmp_path, args, words):
