@@ -27,6 +27,7 @@ GROUPS = {
         "kit": "Make a folder to begin the homework in.",
         "info": "Show what an input file holds.",
         "new-kernel": "Begin a kernel of your own, from one of the ladder.",
+        "export": "Write a kernel as a program of one file, to hand in.",
         "check": "Compile kernels or programs without a GPU, or execute them.",
         "report": "Write the assignment's report from a folder of records.",
         "doctor": "Check what this machine has and lacks, and what to do.",

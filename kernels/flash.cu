@@ -77,8 +77,9 @@ __device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsi
         r.l[i] = 0, r.m[i] = SAFE ? BELOW_ALL_SCORES : 0;
         UNROLL for (int x = 0; x < OUTS; x++) r.O[i][x] = 0;
     }
+    [[maybe_unused]] const int keys = mask.keys;  // for the stamps
 #pragma unroll 1
-    for (const int keys = mask.keys; !mask.is_empty(); mask = mask.after(BC)) {
+    for (; !mask.is_empty(); mask = mask.after(BC)) {
         [[maybe_unused]] const int tile = (keys - mask.keys) / BC;  // for the stamps
         K.finish();
         __syncthreads(); ENDS(COPYING, tile); BEGINS(COPYING_V, tile);

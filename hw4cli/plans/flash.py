@@ -106,4 +106,5 @@ FLASH = Variant(
     proven=True,
     automatic=True,
     native=True,
+    alone="splits",
 )

@@ -230,6 +230,8 @@ class Variant(Kernel):
     any_scale: bool = True
     automatic: bool = False  # `auto` may choose it, and `hw4 tune` times it: its bound holds for every tile
     native: bool = False  # the native program has it (native.py)
+    # How a program of one file launches it (kernels/host/launch_NAME.cuh); "": it cannot stand alone.
+    alone: str = ""
     block: Block = NOTHING_KNOWN
     stamps: bool = False  # its code can say what it does when (`hw4 profile --set timeline`)
     emulated: float = ONE_CORE  # operations, 4·B·N²·d in all, that one core of a CPU executes a second

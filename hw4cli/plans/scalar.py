@@ -101,6 +101,7 @@ NAIVE = Variant(
     block=Block(walk="three launches", owns="linear", reads="none"),
     colour=("#69707b", "#a3acb8"),
     emulated=5e8,
+    alone="three",
 )
 
 PAPER = Variant(
@@ -116,6 +117,7 @@ PAPER = Variant(
     space=tiles_of((16, 32, 48), (16, 32, 48)),
     block=Block(moves_as="keys outside"),
     colour=("#5b4a8a", "#b6a6e3"),
+    alone="batches",
 )
 
 GLOBAL = Variant(
@@ -130,6 +132,7 @@ GLOBAL = Variant(
     space=tiles_of((32, 64, 128), (4, 8, 16)),
     block=Block(moves_as="some scores a thread", reads="none", exponentials=(1, 1), scattered=True),
     colour=("#6a5a3a", "#c9b58a"),
+    alone="rows",
 )
 
 ROWTHREAD = GLOBAL.like(
@@ -154,6 +157,7 @@ SMALLBR = Variant(
     block=Block(walk="a score a thread", owns="linear", reads="elements", exponentials=(1, 1)),
     colour=("#820057", "#e166ab"),
     emulated=4e8,
+    alone="rows",
 )
 
 SHARED = Variant(
@@ -169,6 +173,7 @@ SHARED = Variant(
     block=Block(walk="some scores a thread", owns="linear", reads="elements", exponentials=(1, 1)),
     colour=("#7d6500", "#d3b33c"),
     emulated=1e9,
+    alone="rows",
 )
 
 FP16QK = SHARED.like(
@@ -196,6 +201,7 @@ WARP = Variant(
     space=tiles_of((16, 32, 64, 128), (32,)),
     block=Block(walk="a key a lane", owns="rows a warp", reads="a key a lane", exponentials=(1, 32)),
     colour=("#2c7a33", "#79c97f"),
+    alone="rows",
 )
 
 HALFWARP = Variant(
@@ -211,6 +217,7 @@ HALFWARP = Variant(
     space=tiles_of((32, 64, 128), (16, 32, 64)),
     block=Block(moves_as="some scores a thread", reads="slices", exponentials=(32, 0)),
     colour=("#0b6aa0", "#7cc4ee"),
+    alone="rows",
 )
 
 HALFWARP_STRIDED = HALFWARP.like(
@@ -256,6 +263,7 @@ FLOAT4 = Variant(
     space=tiles_of((32, 64, 128), (16, 32, 64)),
     block=Block(walk="rows a half-warp", owns="rows a half-warp", reads="vectors", exponentials=(1, 16)),
     colour=("#08776f", "#4bc4bb"),
+    alone="rows",
 )
 
 FLOAT64 = Variant(

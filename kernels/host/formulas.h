@@ -4,8 +4,6 @@
 #pragma once
 #include <algorithm>
 
-using std::max, std::min;
-
 constexpr long long FLOAT = 4;  // bytes
 constexpr long long MOST_SPLITS = 8;
 constexpr long long ENOUGH_BLOCKS = 256;
@@ -18,7 +16,7 @@ inline long long key_tiles(long long B, long long N, long long BC) { return B * 
 
 inline long long convert_blocks(long long tiles, long long BC, long long width, long long chunks, long long threads) {
     const long long once = ceil_div(tiles * BC * width / 8, threads);
-    return max(ceil_div(once, chunks), min(once, ENOUGH_BLOCKS));
+    return std::max(ceil_div(once, chunks), std::min(once, ENOUGH_BLOCKS));
 }
 
 inline long long combine_blocks(long long B, long long N, long long d, long long threads) {
@@ -33,16 +31,16 @@ inline double efficiency(long long splits, long long blocks, long long N, long l
 
 inline long long split_count(long long blocks, long long N, long long BC, long long resident, long long sms, long long longest,
                              long long cost) {
-    const long long most = max(1ll, min(MOST_SPLITS, ceil_div(N, BC) / 8));
-    const long long least = min(most, ceil_div(N, longest));
+    const long long most = std::max(1ll, std::min(MOST_SPLITS, ceil_div(N, BC) / 8));
+    const long long least = std::min(most, ceil_div(N, longest));
     double best = 0;
     for (long long splits = least; splits <= most; splits++)
-        best = max(best, efficiency(splits, blocks, N, resident, sms, cost));
+        best = std::max(best, efficiency(splits, blocks, N, resident, sms, cost));
     long long fewest = least;
     while (efficiency(fewest, blocks, N, resident, sms, cost) < 0.98 * best) fewest++;
     return fewest;
 }
 
-inline long long row_stats_bytes(long long rows, long long wanted) { return wanted ? ceil_div(2 * FLOAT * rows, 16) * 16 : 0; }
+inline long long row_stats_bytes(long long rows, long long wanted) { return wanted ? ceil_div(2 * FLOAT * rows, 16ll) * 16 : 0; }
 
 inline long long partial_o_bytes(long long rows, long long d, long long splits) { return splits > 1 ? FLOAT * rows * d : 0; }

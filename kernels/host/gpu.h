@@ -5,14 +5,18 @@
 #ifdef __HIP__
 #include <hip/hip_runtime.h>
 
+#define cudaDevAttrMaxSharedMemoryPerBlockOptin hipDeviceAttributeMaxSharedMemoryPerBlock
 #define cudaDevAttrMultiProcessorCount hipDeviceAttributeMultiprocessorCount
+#define cudaDeviceAttr hipDeviceAttribute_t
 #define cudaDeviceGetAttribute hipDeviceGetAttribute
 #define cudaError_t hipError_t
 #define cudaFree hipFree
 #define cudaGetErrorString hipGetErrorString
+#define cudaGetLastError hipGetLastError
 #define cudaLaunchKernel hipLaunchKernel
 #define cudaMalloc hipMalloc
 #define cudaMemcpy hipMemcpy
+#define cudaMemcpy2D hipMemcpy2D
 #define cudaMemcpyDeviceToHost hipMemcpyDeviceToHost
 #define cudaMemcpyHostToDevice hipMemcpyHostToDevice
 #define cudaMemGetInfo hipMemGetInfo

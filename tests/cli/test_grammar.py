@@ -52,7 +52,7 @@ def test_what_is_written_is_named_by_o_and_output_alone():
 
 
 def test_what_prints_a_table_prints_json_too():
-    silent = {"run", "gen", "kit", "new-kernel", "plot", "report", "completion"}
+    silent = {"run", "gen", "kit", "new-kernel", "export", "plot", "report", "completion"}
     assert {name for name, param in options() if "--json" in param.opts} == {*COMMANDS} - silent
 
 

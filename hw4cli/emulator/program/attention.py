@@ -1,6 +1,7 @@
 """A program that takes INPUT OUTPUT, checked as a solution of the homework: small cases, whose answers are known."""
 
 import math
+import re
 import tempfile
 import time
 from collections.abc import Callable, Sequence
@@ -13,6 +14,7 @@ from hw4cli.emulator.check import RANDOM_DATA, make_data
 from hw4cli.emulator.library import FORWARDS, LOCKSTEP, RANDOM, REVERSE, Schedule
 from hw4cli.emulator.program.build import Source, compile_program, read
 from hw4cli.emulator.program.execute import ENDED, GPUS, SECONDS, TOO_SLOW, Execution, run_program
+from hw4cli.emulator.program.launches import blanked
 from hw4cli.emulator.report import Finding
 from hw4cli.errors import InputError
 from hw4cli.plans.plan import DEVICES, DeviceProperties
@@ -28,6 +30,7 @@ MULTIPLE = 128
 # In the time of which so much work is done: B N^2 d. The limit of a larger case is longer.
 USUAL_WORK = 2 * 256 * 256 * 64
 OTHER_ORDERS = (Schedule(REVERSE), Schedule(RANDOM, 1))
+_ARGUMENTS = re.compile(r"\bmain\s*\([^,()]*,[^,()]*?(\w+)\s*(?:\[\s*\]\s*)?\)")
 ACCEPTED, WRONG, FAILED, LATE = "AC", "NA", "RE", "TLE"
 
 
@@ -57,8 +60,13 @@ class Case:
 
 
 def takes_a_case(source: Source) -> bool:
-    """Whether a program seems to take INPUT OUTPUT: its text uses the second argument."""
-    return any("argv[2]" in read(path).replace(" ", "") for path in source.files)
+    """Whether a program seems to take INPUT OUTPUT: its text uses the second argument, whatever main calls it."""
+    for path in source.files:
+        text = blanked(read(path))
+        names = {"argv", *_ARGUMENTS.findall(text)}
+        if re.search(rf"\b(?:{'|'.join(names)})\s*\[\s*2\s*\]", text):
+            return True
+    return False
 
 
 def limit_of(shape: Workload, seconds: float) -> float:
@@ -165,8 +173,6 @@ def judged(execution: Execution, output: Floats | str, answer: Floats, shape: Wo
 
 def once(findings: Sequence[Finding]) -> tuple[Finding, ...]:
     """Findings of several runs, those that name the same lines as one; the causes before their effects."""
-    import re
-
     from hw4cli.emulator.check import KINDS
 
     found: dict[tuple[str, ...], Finding] = {}

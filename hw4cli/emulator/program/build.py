@@ -19,6 +19,7 @@ from pathlib import Path
 from hw4cli.emulator import build as kernels
 from hw4cli.emulator.build import PLAIN, RACE, Compiler, Run, find_compiler
 from hw4cli.emulator.program.launches import blanked, with_calls
+from hw4cli.emulator.program.ptx import with_instructions
 from hw4cli.emulator.program.refusals import check_words, missing_header
 from hw4cli.errors import InputError
 from hw4cli.problem.cpu import workers
@@ -125,7 +126,7 @@ def compile_program(
             words = [compiler.path, *options, *prelude, *own, f"-I{headers}/program/include", "-fopenmp"]
             keep = () if compiler.clang else ("-fpch-preprocess",)
             _check(run, [*words, "-E", *keep, "-x", "c++", str(file), "-o", str(target)], source.files[at].name, folder)
-            return target.read_text(encoding="utf-8", errors="replace")
+            return with_instructions(target.read_text(encoding="utf-8", errors="replace"))
 
         with ThreadPoolExecutor(workers()) as pool:
             given = list(pool.map(preprocess, range(len(source.files))))
@@ -244,7 +245,10 @@ def _windows(objects: Sequence[Path], names: set[str], run: Run) -> list[str]:
         listed = run(["nm", "-u", str(path)], capture_output=True, text=True).stdout.split()
         plain = run(["c++filt"], input="\n".join(listed), capture_output=True, text=True).stdout.split("\n")
         for symbol, shown in zip(listed, plain, strict=False):
-            if shown.split("::")[-1] in names and not symbol.startswith(("_ZTH", "_ZTW")):
+            runtimes = symbol.startswith(("_ZTH", "_ZTW")) or shown.startswith(
+                "emu::"
+            )  # one may be called as one of its own
+            if shown.split("::")[-1] in names and not runtimes:
                 found[symbol] = None
     return [f"-Wl,--defsym={symbol}=hw4_window" for symbol in found]
 

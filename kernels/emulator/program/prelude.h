@@ -82,6 +82,7 @@ using ::hw4_memcpy, ::hw4_memmove, ::hw4_memset;
 #include "vectors.h"
 #include "intrinsics.h"
 #include "api.h"
+#include "ptx.h"
 
 #if defined(__SANITIZE_THREAD__)  // in the program's own text
 #define memcpy hw4_memcpy

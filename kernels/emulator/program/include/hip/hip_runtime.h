@@ -228,3 +228,37 @@
 #define hipGridDim_z gridDim.z
 #define hipLaunchKernelGGL(kernel, ...)                                                                      \
     hw4::Kernel{#kernel, {__builtin_FILE(), __builtin_LINE()}}.launch([=](auto&... hw4_a) { kernel(hw4_a...); }, __VA_ARGS__)
+
+#define hipDeviceAttributeClockRate cudaDevAttrClockRate
+#define hipDeviceAttributeComputeCapabilityMajor cudaDevAttrComputeCapabilityMajor
+#define hipDeviceAttributeComputeCapabilityMinor cudaDevAttrComputeCapabilityMinor
+#define hipDeviceAttributeL2CacheSize cudaDevAttrL2CacheSize
+#define hipDeviceAttributeMaxSharedMemoryPerBlock cudaDevAttrMaxSharedMemoryPerBlock
+#define hipDeviceAttributeMaxThreadsPerBlock cudaDevAttrMaxThreadsPerBlock
+#define hipDeviceAttributeMaxThreadsPerMultiProcessor cudaDevAttrMaxThreadsPerMultiProcessor
+#define hipDeviceAttributeMultiprocessorCount cudaDevAttrMultiProcessorCount
+#define hipDeviceAttributeWarpSize cudaDevAttrWarpSize
+
+// Clang's words for AMD's GPUs. Lanes of a wavefront meet; fences order what a CPU does in order.
+inline void hw4_wave_barrier(EMU_HERE) { emu::sync_warp(EMU_SITE("__builtin_amdgcn_wave_barrier"), emu::ALIVE); }
+#define __builtin_amdgcn_wave_barrier() hw4_wave_barrier()
+#define __builtin_amdgcn_fence(...)
+
+// A pointer into shared memory, which is a number there: ptx.py puts it in place of `__attribute__((address_space(3))) T*`.
+namespace hw4 {
+template <class T> struct Shared {
+    T* at;
+    explicit Shared(size_t number) : at((T*)(emu::shared + (unsigned)number)) {}
+    explicit Shared(const void* p) : at((T*)p) {}
+    T& operator*() const { return *at; }
+    T* operator->() const { return at; }
+    T& operator[](size_t n) const { return at[n]; }
+    Shared operator+(size_t n) const { return Shared((const void*)(at + n)); }
+    explicit operator size_t() const { return (size_t)__cvta_generic_to_shared(at); }
+};
+template <> struct Shared<const void> {
+    const void* at;
+    explicit Shared(const void* p) : at(p) {}
+    explicit operator size_t() const { return (size_t)__cvta_generic_to_shared(at); }
+};
+}
