@@ -5,7 +5,7 @@
 #include "params.cuh"
 
 #define MINUS_INFINITY __int_as_float(0xff800000)
-// Where a running maximum begins. A causal row may see no key: then this is a number, so that exp(score - m) is 0, not NaN.
+// Where a running maximum begins. Causal: a number, so that exp(score - m) is 0, not NaN, for a row that sees no key.
 #define BELOW_ALL_SCORES (CAUSAL ? __int_as_float(0xff7fffff) : MINUS_INFINITY)
 
 // How many keys a row sees: always the first ones.
@@ -14,7 +14,7 @@ __device__ __forceinline__ int keys_of(const Params& p, int row)
     return CAUSAL ? max(0, min(p.Nk, row + p.causal_offset + 1)) : p.Nk;
 }
 
-// What O is divided by: l, but infinity for a row without keys, whose O and l are 0.
+// What O is divided by: l. Causal: infinity for a row without keys, whose O and l are 0.
 __device__ __forceinline__ float divisor(float l) { return CAUSAL && l == 0 ? -MINUS_INFINITY : l; }
 
 // A tile of some keys, seen from its first key and from the first of some rows.

@@ -12,7 +12,7 @@ from needs import needs
 from slow import slow
 
 from hw4cli.emulator.library import LOCKSTEP, RANDOM, REVERSE, Schedule
-from hw4cli.emulator.program.attention import CASES, check_attention
+from hw4cli.emulator.program.attention import CASES, check_attention, takes_a_case
 from hw4cli.emulator.program.build import Source, compile_program
 from hw4cli.emulator.program.execute import ENDED, HANGS, TOO_SLOW, execute, has_sandbox, run_program
 from hw4cli.emulator.program.launches import with_calls
@@ -226,6 +226,129 @@ def test_lines_stay_where_they_were():
     text = "int a;\nk<<<1,\n    2>>>(\n    x,\n    y);\nint b;\n"
     made, _ = with_calls(text, "a.cu")
     assert made.splitlines().index("int b;") == text.splitlines().index("int b;")
+
+
+# ---- Inline PTX, and what Clang says of AMD's GPUs
+
+COPIES = """
+#include <cstdio>
+extern __shared__ float4 shared[];
+template <int LANES> struct Copies {
+    static __device__ void run(const float* from, float* to, int given) {
+        const unsigned base = (unsigned)__cvta_generic_to_shared(shared), mine = base + threadIdx.x * 16;
+        asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;\\n"  // copy
+                     :: "r"(mine), "l"(from + threadIdx.x * 4), "r"(int(threadIdx.x) < given ? 16 : 0) : "memory");
+        WAIT;
+        float a, b, c, d, power;
+        asm volatile("ld.shared.v4.f32 {%0, %1, %2, %3}, [%4];"
+                     : "=f"(a), "=f"(b), "=f"(c), "=f"(d) : "r"(mine) : "memory");
+        asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(power) : "f"(a + b + c + d));
+        __syncthreads();
+        asm volatile("st.shared.f32 [%0+4], %1;" ::"r"(base + 8 * (LANES - 1 - threadIdx.x)), "f"(power) : "memory");
+        __syncthreads();
+        to[threadIdx.x] = ((const float*)shared)[2 * threadIdx.x + 1];
+    }
+};
+template <class T> __global__ void copies(const float* from, float* to, int given) { T::run(from, to, given); }
+int main() {
+    float in[128], out[32], *from, *to;
+    for (int i = 0; i < 128; i++) in[i] = i / 4 / 8.0f;
+    cudaMalloc(&from, sizeof in);
+    cudaMalloc(&to, sizeof out);
+    cudaMemcpy(from, in, sizeof in, cudaMemcpyHostToDevice);
+    copies<Copies<32>><<<1, 32, 512>>>(from, to, 30);
+    cudaMemcpy(out, to, sizeof out, cudaMemcpyDeviceToHost);
+    for (float x : out) printf("%g ", x);
+    cudaFree(from), cudaFree(to);
+}
+"""
+
+
+def copies_that(wait, tmp_path):
+    """The program, run, and the line of its copy."""
+    path = tmp_path / "copies.cu"
+    path.write_text(COPIES.replace("WAIT", wait))
+    line = next(n for n, line in enumerate(path.read_text().split("\n"), 1) if line.endswith("// copy"))
+    return run_program(compile_program(Source((path,)))), line
+
+
+def test_inline_ptx_copies_asynchronously_and_a_shared_array_may_be_called_shared(tmp_path):
+    done, _ = copies_that('asm volatile("cp.async.wait_all;" ::: "memory")', tmp_path)
+    expected = [2.0 ** (n / 2) if n < 30 else 1.0 for n in reversed(range(32))]
+    assert [float(word) for word in done.output.split()] == pytest.approx(expected, rel=1e-5)
+    assert not done.findings and not done.notes
+
+
+@pytest.mark.parametrize("wait", ["", 'asm volatile("" ::: "memory")', 'asm volatile("cp.async.wait_group 1;" ::)'])
+def test_a_copy_of_inline_ptx_that_nobody_waits_for_is_found_at_its_line(tmp_path, wait):
+    done, line = copies_that(wait, tmp_path)
+    assert any(f"the asynchronous copy at copies.cu:{line}," in f.sentence for f in done.findings)
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        'asm volatile("bra there;");',
+        'asm volatile("{.reg .f32 t; ex2.approx.f32 t, %0;}" :: "f"(1.0f));',
+        'asm volatile("ex2.approx.f32 %0, %1;" : "=f"(x) : "f"(1.0f)); asm volatile("trap;");',
+    ],
+)
+def test_an_instruction_that_is_not_there_is_still_refused(tmp_path, statement):
+    path = tmp_path / "mine.cu"
+    path.write_text(f"__global__ void k() {{ float x = 0; {statement} }}\nint main() {{}}\n")
+    with pytest.raises(InputError, match=r"mine\.cu:1: inline PTX"):
+        compile_program(Source((path,)))
+
+
+AMD_POINTERS = """
+#include <hip/hip_runtime.h>
+#include <cstdio>
+typedef float Vector4 __attribute__((ext_vector_type(4)));
+#define LDS __attribute__((address_space(3)))
+__global__ void reversed(float* to) {
+    extern __shared__ float4 shared[];
+    const unsigned base = (unsigned)(size_t)(const LDS void*)shared;
+    const float x = threadIdx.x;
+    *(LDS Vector4*)(size_t)(base + threadIdx.x * 16) = Vector4{x, x, x, x};
+    WAIT;
+    const Vector4 other = *(const LDS Vector4*)(size_t)(base + (63 - threadIdx.x) * 16);
+    to[threadIdx.x] = other[3];
+}
+int main() {
+    float out[64], *to;
+    hipMalloc(&to, sizeof out);
+    reversed<<<1, 64, 1024>>>(to);
+    hipMemcpy(out, to, sizeof out, hipMemcpyDeviceToHost);
+    for (float x : out) printf("%g ", x);
+    hipFree(to);
+}
+"""
+
+
+def test_clangs_pointers_into_amds_shared_memory_are_watched(tmp_path):
+    for wait, right in (("__builtin_amdgcn_wave_barrier()", True), ("", False)):
+        path = tmp_path / "reversed.hip"
+        path.write_text(AMD_POINTERS.replace("WAIT", wait))
+        done = run_program(compile_program(Source((path,)), lanes=64))
+        assert ("race" in {finding.kind for finding in done.findings}) is not right
+        if right:
+            assert not done.findings
+            assert [float(word) for word in done.output.split()] == [*range(63, -1, -1)]
+
+
+@pytest.mark.parametrize(
+    ("main", "takes"),
+    [
+        ("int main(int count, char** words) { open(words[2]); }", True),
+        ("int main(int argc, const char *argv[]) { return argv [2][0]; }", True),
+        ("int main(int n, char* a[]) { return a[1][0]; } // a[2]", False),
+        ("int main() {}", False),
+    ],
+)
+def test_a_program_takes_a_case_that_uses_its_second_argument_whatever_its_name(tmp_path, main, takes):
+    path = tmp_path / "hw4.cu"
+    path.write_text(main)
+    assert takes_a_case(Source((path,))) is takes
 
 
 # ---- What is refused, in a sentence

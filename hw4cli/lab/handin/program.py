@@ -217,15 +217,15 @@ class _Made:
         return one.kind == "kernel" or bool({*one.names, *one.mentions} & self.dependent)
 
     def _check(self) -> None:
+        for one in [*self.general, *self.members]:
+            lines = [line for line in one.text.split("\n") if re.match(r"\s*#\s*if", line)]
+            if asked := frozenset().union(*map(words_in, [*lines, *one.conditions])) & self.dependent:
+                raise UncutError(f"{one.file}: an #if asks for {min(asked)}, which a program has several values of")
         for one in self.members:
-            words = words_in(one.text)
             if one.kind == "variable" and not re.match(r"(?:static\s+)?constexpr\b", one.text):
                 raise UncutError(f"{one.file}: {' '.join(one.text.split())[:50]}: its size depends on the tile")
             if one.kind == "kernel" and not _PARAMETERS.search(blanked(one.text)):
                 raise UncutError(f"{one.file}: {one.names[0]} takes something else than one Params")
-            lines = [line for line in one.text.split("\n") if re.match(r"\s*#\s*(?:if|elif)", line)]
-            if any(words_in(line) & self.dependent for line in [*lines, *one.conditions]) and words:
-                raise UncutError(f"{one.file}: an #if asks for {', '.join(sorted(self.dependent & words)[:1])}")
 
 
 def _closure(kept: Sequence[Declaration], dependent: set[str]) -> set[str]:
@@ -302,7 +302,7 @@ def _global(one: Declaration, dependent: set[str]) -> str:
     match = re.search(rf"\b{one.names[0]}\s*\(", head)
     assert match
     before = _of_the_class(" ".join(head[: match.start()].split()), dependent)
-    return f"template <class T> {before} {one.names[0]}(const Params p) {{ T::{one.names[0]}(p); }}"
+    return f"template <class T> {before}\n{one.names[0]}(const Params p) {{ T::{one.names[0]}(p); }}"
 
 
 def _of_the_class(text: str, dependent: set[str]) -> str:
