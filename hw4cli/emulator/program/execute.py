@@ -18,7 +18,7 @@ from hw4cli.emulator.library import FORWARDS, ORDERS, Schedule
 from hw4cli.emulator.program.build import Program, Source, compile_program, shared_arrays
 from hw4cli.emulator.report import Finding, Raw, findings_of
 from hw4cli.errors import MachineError
-from hw4cli.plans.plan import DEVICES, DeviceProperties
+from hw4cli.plans.plan import AMD_DEVICES, DEVICES, DeviceProperties
 from hw4cli.sandbox import confine
 from hw4cli.sandbox.confine import Confinement, Workspace
 from hw4cli.sandbox.environment import environment
@@ -29,6 +29,7 @@ from hw4cli.system.exits import ProgramError
 
 SECONDS = 30.0  # of the processor's time, by default
 GPUS = 2  # that a program finds
+AMD = "gfx90a"  # what a HIP program finds where no other is named
 MOST_OUTPUT = 1 << 20  # bytes of what it prints that are kept
 MAX_FILE, MAX_BYTES, MAX_FILES = 1 << 30, 2 << 30, 1000  # that it may write
 MEMORY_SHARE = 4  # a GPU has this part of the memory that is free here
@@ -141,9 +142,11 @@ def run_program(
 
     It runs in a folder of its own: an argument that is a file there is read where it lies, and what the program writes
     under an argument's name is put there at the end. `seconds` are of the processor's time, 0: as many as it takes.
-    `progress(launches, blocks done, blocks)` is called now and then. Raises MachineError if a sandbox is wanted and
-    cannot be made.
+    `progress(launches, blocks done, blocks)` is called now and then. A HIP program finds an MI210 in place of a GPU of
+    NVIDIA's. Raises MachineError if a sandbox is wanted and cannot be made.
     """
+    if program.source.hip and not gpu.gfx:
+        gpu = AMD_DEVICES[AMD]
     base = (folder or Path.cwd()).absolute()
     confined = sandbox and has_sandbox()
     with private_folder(Path(tempfile.gettempdir())) as root:

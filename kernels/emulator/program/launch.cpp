@@ -35,6 +35,7 @@ void run(dim3 g, dim3 b, size_t shared, const char* name, Place from, void (*cal
     }
     if (sticky) return;
     const unsigned long long threads = (unsigned long long)b.x * b.y * b.z, blocks = (unsigned long long)g.x * g.y * g.z;
+    const size_t allowed = settings.lanes == 64 ? settings.shared_limit : dynamic_limit;  // AMD's GPUs need not be asked
     const char* why = nullptr;
     char text[200];
     cudaError_t error = cudaErrorInvalidConfiguration;
@@ -43,8 +44,8 @@ void run(dim3 g, dim3 b, size_t shared, const char* name, Place from, void (*cal
     else if (threads > 1024) why = "a block has more than 1,024 threads";
     else if (b.z > 64) why = "a block has more than 64 threads in z";
     else if (g.x > INT_MAX || g.y > 65535 || g.z > 65535) why = "the grid has too many blocks in one direction";
-    else if (shared > dynamic_limit) {
-        snprintf(text, sizeof text, "it asks for %zu bytes of dynamic shared memory, and %zu are allowed%s", shared, dynamic_limit,
+    else if (shared > allowed) {
+        snprintf(text, sizeof text, "it asks for %zu bytes of dynamic shared memory, and %zu are allowed%s", shared, allowed,
                  shared <= settings.shared_limit ? " without cudaFuncSetAttribute" : "");
         why = text, error = cudaErrorInvalidValue;
     }
