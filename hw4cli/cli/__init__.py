@@ -93,7 +93,7 @@ class LazyGroup(click.Group):
 @click.group(cls=LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
 @click.version_option(__version__, prog_name="hw4", message="%(prog)s %(version)s")
 def cli() -> None:
-    """FlashAttention forward, from file to file: O = softmax(QKᵀ/√d)V for each of B batches.
+    """FlashAttention from file to file: O = softmax(QKᵀ/√d)V of B batches.
 
     \b
     hw4 INPUTFILE OUTPUTFILE  compute (as hw4 run does)

@@ -25,8 +25,8 @@ def export(kernel: str, target: str | None, output: Path | None) -> None:
     """Write a kernel as a program of one file, to hand in.
 
     \b
-    hw4 export flash -o hw4.cu    nvcc -O3 -std=c++14 -arch=native -o hw4 hw4.cu
-    hw4 export flash -o hw4.hip   hipcc -O3 -std=c++14 --offload-arch=gfx90a -o hw4 hw4.hip
+    hw4 export flash -o hw4.cu    built by nvcc -O3 -std=c++14 -arch=native
+    hw4 export flash -o hw4.hip   by hipcc -O3 -std=c++14 --offload-arch=gfx90a
     hw4 export ./mine.cu          on stdout
 
     KERNEL is one of the ladder (see hw4 explain) or a file FILE.cu of your own. The program takes INPUTFILE OUTPUTFILE,
