@@ -109,10 +109,10 @@ def test_all_products_of_a_kernel_are_shown_with_the_units_that_multiply(hw4):
 
 
 def test_a_kernel_of_ones_own_has_its_launch_and_its_least_traffic(hw4, tmp_path):
-    source = hw4("new-kernel", tmp_path / "mine", "--from", "shared")
+    source = hw4("new-kernel", tmp_path / "my_own", "--from", "shared")
     assert source.returncode == 0, source.stderr
-    (row,) = rows(hw4("explain", tmp_path / "mine.cu", "4,256,64", "--gpu", "8.0", "--json"))
-    assert row["launch"] == "mine"
+    (row,) = rows(hw4("explain", tmp_path / "my_own.cu", "4,256,64", "--gpu", "8.0", "--json"))
+    assert row["launch"] == "my_own"
     assert row["registers"] > 0
     assert row["dram_read_bytes"] == 3 * 4 * 4 * 256 * 64
     assert row["l2_to_sm_bytes"] is None
