@@ -62,7 +62,9 @@ def run(gpu: Gpu, kernels: Sequence[str], asked: dict[str, Any]) -> None:
 
 def _contender(timer: GpuTimer, name: str, case: FileCase | ArrayCase, tile: Tile | None) -> Contender:
     """A kernel with the tile that is asked for."""
-    if tile is None or isinstance(case, FileCase):
+    if tile is None:
+        return contender_named(timer, name, case)
+    if isinstance(case, FileCase):
         return contender_named(timer, name, case, tile)
     return contender_named(timer, name, case, tiling=tiling_of(name, case.work, timer.gpu.props, tile))
 
