@@ -11,8 +11,8 @@ from hw4cli.sandbox import sandbox
 from hw4cli.sandbox.memory import PrivateMemory
 from hw4cli.sandbox.quota import Quota, QuotaMonitor
 from hw4cli.system.account import Account, account
-from hw4cli.system.exits import StartError, not_startable, signal_of, windows_line
-from hw4cli.system.process import GATE, Gate, GateError, Limits, Run, run_program
+from hw4cli.system.exits import StartError, not_startable, signal_of
+from hw4cli.system.process import GATE, OPEN_GATE, Gate, GateError, Limits, Run, run_program
 
 UNPRIVILEGED = Account("root without its privileges", 0, 0, (0,))
 
@@ -77,18 +77,16 @@ def run(
     full, gated = [*command, *files], confinement.sandbox != "none"
     if user or (confinement.sandbox == "bwrap" and os.geteuid() == 0):
         _check_access(user or UNPRIVILEGED, Path(command[0]), visible)
-    if gated:
-        exists = (lambda path: sandbox.is_visible(path, visible)) if confinement.sandbox == "bwrap" else os.path.exists
-        if problem := not_startable(command[0], exists):
-            raise StartError(f"{command[0]} cannot be started: {problem}")
-        full = [*GATE, str(workspace.folder), *full]
-    elif problem := windows_line(command[0]):
+    exists = (lambda path: sandbox.is_visible(path, visible)) if confinement.sandbox == "bwrap" else os.path.exists
+    if problem := not_startable(command[0], exists):
         raise StartError(f"{command[0]} cannot be started: {problem}")
+    full = [*GATE, str(workspace.folder), *full] if gated else [*OPEN_GATE, *full]
     monitor = workspace.monitor()
     limits = Limits(kill_at, max_file, monitor.excess)
     try:
         if not gated:
-            ended = run_program(full, limits, env, workspace.folder, user, removed=workspace.root)
+            gate = Gate(is_open=True)
+            ended = run_program(full, limits, env, workspace.folder, user, gate, workspace.root)
         else:
             if confinement.sandbox == "bwrap":
                 wrapped = sandbox.wrap(full, visible, workspace.folder, workspace.scratch, hidden, user)
@@ -98,7 +96,8 @@ def run(
                 gate = Gate(inherited, lambda: _enter(workspace.scratch, inherited))
                 ended = run_program(words, limits, env, gate=gate)
     except GateError as error:
-        raise MachineError(f"the sandbox cannot be made: {error}") from None
+        what = "the sandbox cannot be made" if gated else "programs cannot be started"
+        raise MachineError(f"{what}: {error}") from None
     excess = monitor.final_excess() or ended.excess
     if gated and (number := signal_of(ended.exit_code)):  # bwrap reports signals as a shell does
         ended = replace(ended, exit_code=-number)

@@ -8,7 +8,9 @@ import shlex
 import shutil
 import signal
 import stat
+import struct
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 
 from hw4cli.errors import Hw4Error
@@ -16,9 +18,13 @@ from hw4cli.text.words import printable
 
 # e_machine of an ELF file (elf(5)), and what platform.machine() calls it.
 MACHINES = {3: "i686", 40: "armv7l", 62: "x86_64", 183: "aarch64", 243: "riscv64", 21: "ppc64le"}
+ALSO_RUN = {("x86_64", "i686"), ("aarch64", "armv7l")}  # a machine, and whose programs it may run, too
+PT_INTERP = 3  # elf(5): where an ELF file has the path of its loader
+ELF64_LITTLE_ENDIAN = b"\x7fELF\x02\x01"
 
 INTERPRETERS = {".py": "python3", ".sh": "sh", ".bash": "bash", ".pl": "perl", ".rb": "ruby", ".js": "node"}
 SOURCES = {".c", ".cc", ".cpp", ".cu", ".cuh", ".cxx", ".h", ".hip", ".rs"}
+NO_LOADER = "the loader that it was built for (ld.so) is not on this machine: build it here"
 NO_PROGRAM = "it is not a program for this machine (a script needs a first line such as #!/usr/bin/env python3)"
 
 # The searched text is untrusted: no expression here has two adjacent repetitions that match the same letters, which
@@ -167,8 +173,10 @@ def not_startable(program: str, shown: Callable[[str], bool] = os.path.exists) -
     if problem := _out_of_reach(program):
         return problem
     start = _first_bytes(Path(program))
+    if start.startswith(b"\x7fELF"):
+        return _foreign(start) or _without_loader(Path(program), shown)
     if not start.startswith(b"#!"):
-        return None if start.startswith(b"\x7fELF") else _refused(Path(program), OSError(errno.ENOEXEC, ""))
+        return _refused(Path(program), OSError(errno.ENOEXEC, ""))
     words = start[2:].partition(b"\n")[0].decode(errors="replace").split()
     if problem := windows_line(program):
         return problem
@@ -241,14 +249,39 @@ def _refused(path: Path, error: OSError) -> str:
         name = _quotable(words[0]) if words else ""
         return f"its first line names the interpreter {name or '(none)'}, which cannot be run here"
     if start.startswith(b"\x7fELF"):
-        machine = MACHINES.get(int.from_bytes(start[18:20], "little"), "another kind of machine")
-        if machine != platform.machine():
-            return f"it was built for {machine}, and this machine is {platform.machine()}"
+        if problem := _foreign(start):
+            return problem
         if error.errno == errno.ENOENT:
-            return "the loader that it was built for (ld.so) is not on this machine: build it here"
+            return NO_LOADER
     if error.errno == errno.ENOEXEC:
         return NO_PROGRAM if start else "it is an empty file"
     return error.strerror or str(error)
+
+
+def _foreign(start: bytes) -> str | None:
+    """The sentence about a program, by its first bytes, that was built for another kind of machine; None of others."""
+    machine, here = MACHINES.get(int.from_bytes(start[18:20], "little"), "another kind of machine"), platform.machine()
+    if machine == here or (here, machine) in ALSO_RUN:
+        return None
+    return f"it was built for {machine}, and this machine is {here}"
+
+
+def _without_loader(path: Path, shown: Callable[[str], bool]) -> str | None:
+    """The sentence about a program whose loader is not there; None of one that is static, or has it."""
+    with suppress(OSError, IndexError, struct.error), path.open("rb") as file:
+        head = file.read(64)
+        if not head.startswith(ELF64_LITTLE_ENDIAN):
+            return None
+        (place,), (size, count) = struct.unpack_from("<Q", head, 32), struct.unpack_from("<HH", head, 54)
+        file.seek(place)
+        table = file.read(size * count)
+        for number in range(count):
+            kind, _, begin, _, _, length = struct.unpack_from("<IIQQQQ", table, number * size)
+            if kind == PT_INTERP:
+                file.seek(begin)
+                name = os.fsdecode(file.read(min(length, 4096)).rstrip(b"\0"))
+                return None if "\0" not in name and shown(name) else NO_LOADER
+    return None
 
 
 def _first_bytes(path: Path) -> bytes:

@@ -4,6 +4,7 @@ import fcntl
 import os
 import resource
 import select
+import shutil
 import signal
 import socket
 import subprocess
@@ -11,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Self
 
@@ -41,15 +43,20 @@ GATE = (
 )
 
 
+# The same without a sandbox: in the folder where it is started, and without a limit of its user's other processes. It
+# reports the number of its process, which will be the program's.
+OPEN_GATE = ("/bin/sh", "-c", 'echo $$ >&0 && read -r _ && exec "$@" </dev/null', "sh")
+
+
 class GateError(MachineError):
-    """The sandbox around a program cannot be made."""
+    """What stands before a program's start cannot be made: the sandbox, or the gate itself."""
 
 
 @dataclass(frozen=True)
 class Run:
     """How a program ended. Times in seconds: wall, and processor time including its children's; `exit_code` -n is
-    signal n; `peak_rss` in bytes, None if it is below that of this process, which the kernel counts, too; `stderr` is
-    the end of its stderr; `excess` is what it wrote too much of, if it was killed for that."""
+    signal n; `peak_rss` in bytes, of the largest of its processes, None if that is not known; `stderr` is the end of
+    its stderr; `excess` is what it wrote too much of, if it was killed for that."""
 
     wall: float
     killed: bool = False
@@ -74,10 +81,11 @@ class Limits:
 @dataclass(frozen=True)
 class Gate:
     """A sandbox that a program starts behind: the descriptors that it inherits, and `ready`, which is called when it is
-    complete, before the program and the clock start."""
+    complete, before the program and the clock start. `is_open`: there is no sandbox, but OPEN_GATE."""
 
     files: Sequence[int] = ()
     ready: Callable[[], None] = lambda: None
+    is_open: bool = False
 
 
 def run_program(
@@ -92,31 +100,45 @@ def run_program(
     """Run a program to its end, or kill it at its limits; its descendants are killed in any case.
 
     The clock stops when the last of its processes has ended: what one of them does behind the program's end counts. It
-    runs as the user of `account`, if that is given. With a `gate`, GATE is part of the command. If this process is
-    killed meanwhile, the folder `removed` is removed, too.
+    runs as the user of `account`, if that is given. With a `gate`, GATE or OPEN_GATE is part of the command. If this
+    process is killed meanwhile, the folder `removed` is removed, too.
+
+    The kernel counts as a process's peak of memory also that of the process it was started from, before its own
+    program (exec). So behind an open gate it is not started from this one, which is large, but from a small one that
+    ends at once (`_launcher`); a sandbox starts it from one of its own.
 
     Raises StartError if it cannot be started, ProgramError if its descendants cannot be killed or it changed this
     process's limits; GateError if GATE is not reached, MachineError for lack of memory or the like.
     """
-    own_peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     state, segments = selfguard.snapshot(), shared_segments()
-    if not gate:
-        selfguard.kill_when_we_die(None)
+    if not gate or gate.is_open:
+        selfguard.stand_by()  # before it is among the processes that the program leaves
     changed: list[str] = []
     with _blaming(changed), _StderrPipe() as stderr, _GateSocket() as door, adopted_descendants() as children:
         try:
             start = time.monotonic()
             with SignalsDeferred():
                 stdin = door.theirs if gate else subprocess.DEVNULL
-                process = _start(arguments, limits, env, cwd, account, stdin, stderr.writer, gate.files if gate else ())
+                launcher = _launcher() if gate and gate.is_open else ()
+                words = [*launcher, *arguments]
+                process = _start(words, limits, env, cwd, account, stdin, stderr.writer, gate.files if gate else ())
                 stderr.close_writer()
+                own_peak, pid = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, process.pid
                 if not gate:
-                    selfguard.kill_when_we_die(process.pid, removed)
+                    _bound(pid, limits)
+                    selfguard.kill_when_we_die(pid, removed)
             if gate:
-                door.wait(process.pid, stderr)
+                told = door.wait(stderr)
+                with SignalsDeferred():
+                    if gate.is_open:
+                        pid = told
+                        selfguard.kill_when_we_die(pid, removed)
+                    if launcher:
+                        process.wait()  # then this process has adopted the other
+                    _bound(pid, limits)
                 gate.ready()
                 start = door.open()
-            ended, excess = _wait(process.pid, start, limits, stderr, children)
+            ended, excess = _wait(pid, start, limits, stderr, children)
             wall = time.monotonic() - start
         finally:
             with SignalsDeferred():
@@ -128,19 +150,21 @@ def run_program(
                     changed += selfguard.restore(state)
         stderr.drain()
         remove_new_segments(segments, children.reaped)
-    process.returncode = os.waitstatus_to_exitcode(children.reaped[process.pid][0])
+    exit_code = os.waitstatus_to_exitcode(children.reaped[pid][0])
+    process.returncode = exit_code  # so that Popen does not wait for it
     if changed:
         raise _limits_changed(changed)
     usages = [usage for _, usage in children.reaped.values()]
-    peak_rss = max(usage.ru_maxrss for usage in usages)
+    # What was started from this process itself has a peak of at least this one's.
+    peaks = {number: usage.ru_maxrss for number, (_, usage) in children.reaped.items()}
+    known = [peak for number, peak in peaks.items() if number != process.pid or peak > own_peak]
     return Run(
         wall=max(wall, children.last_end - start) if ended else wall,
         killed=not ended and excess is None,
-        exit_code=process.returncode,
+        exit_code=exit_code,
         user=sum(usage.ru_utime for usage in usages),
         system=sum(usage.ru_stime for usage in usages),
-        # A child starts with a copy of this process's memory, so its peak is at least this process's.
-        peak_rss=peak_rss << 10 if peak_rss > own_peak else None,
+        peak_rss=max(known) << 10 if known else None,
         stderr=stderr.text(),
         excess=excess,
     )
@@ -207,19 +231,14 @@ def _start(
     stderr: int,
     files: Sequence[int],
 ) -> subprocess.Popen[bytes]:
-    """Start a process with limits: soft ones inherited from its first instant, then hard ones.
+    """Start a process with limits, soft ones, inherited from its first instant.
 
     Raises StartError if it cannot be started, MachineError if no process can.
     """
-    wanted = {resource.RLIMIT_CORE: 0}
-    if limits.max_file is not None:
-        wanted[resource.RLIMIT_FSIZE] = limits.max_file
-    old = {limit: resource.getrlimit(limit) for limit in wanted}
+    old = {limit: resource.getrlimit(limit) for limit in _bounds(limits)}
     try:
-        for limit, value in wanted.items():
-            hard = old[limit][1]
-            wanted[limit] = value if hard == resource.RLIM_INFINITY else min(value, hard)
-            resource.setrlimit(limit, (wanted[limit], hard))
+        for limit, value in _bounds(limits).items():
+            resource.setrlimit(limit, (value, old[limit][1]))
         with DefaultSignalsForChildren():
             process = subprocess.Popen(
                 arguments,
@@ -241,11 +260,43 @@ def _start(
     finally:
         for limit, pair in old.items():
             resource.setrlimit(limit, pair)
-    with suppress(OSError):  # it has ended, or is a setuid program
-        for limit, value in wanted.items():
-            resource.prlimit(process.pid, limit, (value, value))
-    selfguard.prefer_for_oom_kill(process.pid)
     return process
+
+
+def _bounds(limits: Limits) -> dict[int, int]:
+    """The values of the kernel's limits, as far as this process may set them."""
+    wanted = {resource.RLIMIT_CORE: 0}
+    if limits.max_file is not None:
+        wanted[resource.RLIMIT_FSIZE] = limits.max_file
+    hard = {limit: resource.getrlimit(limit)[1] for limit in wanted}
+    return {
+        limit: value if hard[limit] == resource.RLIM_INFINITY else min(value, hard[limit])
+        for limit, value in wanted.items()
+    }
+
+
+def _bound(pid: int, limits: Limits) -> None:
+    """Make a process's limits hard ones, and let it be the first to be killed where memory runs out."""
+    with suppress(OSError):  # it has ended, or is a setuid program
+        for limit, value in _bounds(limits).items():
+            resource.prlimit(pid, limit, (value, value))
+    selfguard.prefer_for_oom_kill(pid)
+
+
+def _launcher() -> tuple[str, ...]:
+    """The beginning of a command that starts the rest of it in a session of its own, and ends; () if this machine has
+    none (util-linux's setsid)."""
+    program = shutil.which("setsid")
+    try:
+        return (program, "--fork") if program and _forks(program) else ()
+    except (OSError, subprocess.TimeoutExpired):  # another time, perhaps
+        return ()
+
+
+@cache
+def _forks(program: str) -> bool:
+    """Whether this setsid knows --fork."""
+    return subprocess.run([program, "--fork", "true"], capture_output=True, timeout=30).returncode == 0
 
 
 def _wait(
@@ -330,16 +381,18 @@ class _GateSocket:
         self._ours.close()
         self._theirs.close()
 
-    def wait(self, pid: int, stderr: _StderrPipe) -> None:
-        """Wait until GATE is reached. GateError if it is not."""
+    def wait(self, stderr: _StderrPipe) -> int:
+        """Wait until GATE is reached; the number that OPEN_GATE reports. GateError if it is not."""
         self._theirs.close()
         self._ours.settimeout(GATE_SECONDS)
+        line = b""
         with suppress(OSError):  # it took too long, or ended just now
-            if self._ours.recv(1):
-                selfguard.prefer_for_oom_kill(pid)
-                return
-        stderr.drain()
-        raise GateError(stderr.text().strip().rpartition("\n")[2] or "it printed nothing")
+            while not line.endswith(b"\n") and (part := self._ours.recv(64)):
+                line += part
+        if not line.endswith(b"\n"):
+            stderr.drain()
+            raise GateError(stderr.text().strip().rpartition("\n")[2] or "it printed nothing")
+        return int(line.strip() or 0)
 
     def open(self) -> float:
         """Open it; the time of that."""

@@ -71,15 +71,12 @@ def _set(name: str, value: Any) -> None:
         resource.setrlimit(LIMITS[name], value)
 
 
-def kill_when_we_die(group: int | None, folder: Path | None = None) -> None:
-    """Let this group of processes be killed when this process dies, even by SIGKILL, and a folder be removed; None: no
-    group any more. The program may end this guard, too, if it runs as our user.
+def stand_by() -> None:
+    """Start the process that kills a group when this one dies, unless it runs; nothing is to be killed yet.
 
     Raises MachineError if no process can be started for that.
     """
     global _watch
-    if group is None and _watch is None:
-        return
     if _watch is None or _watch.poll() is not None:
         try:
             _watch = subprocess.Popen(
@@ -92,6 +89,19 @@ def kill_when_we_die(group: int | None, folder: Path | None = None) -> None:
         except OSError as error:
             raise os_error(error, "start a process") from None
         prefer_for_oom_kill(_watch.pid)  # rather than the judge
+    kill_when_we_die(None)
+
+
+def kill_when_we_die(group: int | None, folder: Path | None = None) -> None:
+    """Let this group of processes be killed when this process dies, even by SIGKILL, and a folder be removed; None: no
+    group any more. The program may end this guard, too, if it runs as our user.
+
+    Raises MachineError if no process can be started for that.
+    """
+    if group is not None and (_watch is None or _watch.poll() is not None):
+        stand_by()
+    if _watch is None:
+        return
     assert _watch.stdin is not None
     with suppress(BrokenPipeError):
         place = b"" if folder is None or "\n" in str(folder) else os.fsencode(folder)

@@ -14,7 +14,7 @@ from hw4cli.judge.plan import RunSettings
 from hw4cli.judge.runcase import judge_case
 from hw4cli.judge.scoring.record import decide
 from hw4cli.problem.verdict import Verdict
-from hw4cli.system import selfguard, sweep
+from hw4cli.system import process, selfguard, sweep
 
 __all__ = ["arena"]
 CAP_SYS_NICE, CAP_SYS_RESOURCE = 23, 24
@@ -49,7 +49,7 @@ def test_processes_that_keep_forking_successors_are_all_killed(arena, sandbox):
 
 def test_processes_that_multiply_too_fast_are_the_programs_fault_and_stop_the_next_run(arena, monkeypatch):
     monkeypatch.setattr(sweep, "SWEEP_SECONDS", 0.3)
-    end, real = time.monotonic() + 1.5, sweep.Descendants.members
+    end, real = time.monotonic() + 4, sweep.Descendants.members
 
     def members(family):
         """The real members, and for some seconds another, new one in each call."""
@@ -112,17 +112,19 @@ def test_changes_of_the_judges_limits_and_priority_are_undone(arena, how):
 @pytest.mark.parametrize("earlier", [0, 1])
 def test_a_program_that_is_faster_than_the_judge_with_its_limits_is_refused_as_well(arena, monkeypatch, earlier):
     """It changes them before the judge opens what it waits with; from the second run on the judge's guard is there."""
+    start_it = process._GateSocket.open
 
-    def is_late(pid):
-        if selfguard._watch is None or pid != selfguard._watch.pid:
-            wait_until(lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 16)
+    def start_and_be_late(door):
+        start = start_it(door)
+        wait_until(lambda: resource.getrlimit(resource.RLIMIT_NOFILE)[0] == 16)
+        return start
 
     def judge_all():
         commands = [[str(arena.program(body, body[:4]))] for body in ("right()", f"{CHANGES['limits']}; right()")]
         judged = lambda command: decide(judge_case(arena.case, command, arena.cases, RunSettings()))  # noqa: E731
         before = [judged(commands[0]) for _ in range(earlier)]
         with monkeypatch.context() as patch:
-            patch.setattr(selfguard, "prefer_for_oom_kill", is_late)
+            patch.setattr(process._GateSocket, "open", start_and_be_late)
             found = judged(commands[1])
         return [*before, found, judged(commands[0])]
 
