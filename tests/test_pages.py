@@ -43,7 +43,7 @@ VIEWS = {
 PAGES = (
     *("scoreboard", "scoreboard-few-cases", "scoreboard-empty", "scoreboard-odd", "scoreboard-own"),
     *("scoreboard-panel", "handout", "handout-failed", "leaderboard", "leaderboard-panel", "leaderboard-empty"),
-    *("report", "worklog", "similar", *VIEWS),
+    *("report", "worklog", "similar", "lab-without-records", *VIEWS),
 )
 # What may be scrolled by itself (beside a panel, a table), and what may end in an ellipsis.
 SCROLLING = {"scoreboard": TABLE, "leaderboard-panel": TABLE, "lab": "#table, .code", "similar": "pre"}
@@ -91,6 +91,7 @@ def addresses(tmp_path_factory, leaderboard_page):  # noqa: F811 (it is the fixt
         "scoreboard-own": scoreboard.page(everyone, RULES, "Homework 4", NOW, own),
         "handout": Handout(everyone[0], RULES, 40, "amber otter", "").page(),
         "handout-failed": failed().page(),
+        "lab-without-records": lab_page([], "hw4 lab"),
         "lab": lab_page([load(path) for path in COMMITTED], "hw4 lab"),
     }
     for name, text in pages.items():

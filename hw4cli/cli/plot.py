@@ -194,7 +194,7 @@ def _write_page(path: Path, paths: Sequence[Path], title: str) -> None:
             records.append(load(one))
         except OtherRecordError as error:
             left_out.append(str(error))
-    if not records:
+    if left_out and not records:
         raise InputError(left_out[0])
     write_text(path, page(records, title, left_out))
     for sentence in left_out:

@@ -509,6 +509,7 @@ function unused(view, record, i) { // the reason; empty where it is shown
 }
 function drawRecords(view) {
   const reasons = data.records.map((record, i) => unused(view, record, i)), count = reasons.filter(reason => !reason).length;
+  get("records").closest("details").hidden = !data.records.length && !data.unused.length;
   get("records-title").textContent = "Records: " + (!reasons.length ? "none" : count === reasons.length ? "all " + count + " are" : (count || "none") + " of " + reasons.length + (count < 2 ? " is" : " are")) + " shown here";
   get("records").replaceChildren(...data.records.map((r, i) => el("li", {}, r.facts + " \u00b7 " + r.method, reasons[i] ? el("span", { class: "unused" }, "not shown here: " + reasons[i]) : null,
     r.failures.length ? el("ul", {}, r.failures.map(one => el("li", {}, one))) : null)), ...data.unused.map(one => el("li", {}, one)));
