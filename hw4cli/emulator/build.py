@@ -1,9 +1,10 @@
 """Kernels compiled for the CPU, as shared objects that are kept beside the GPU's machine code.
 
 A kernel's own text is compiled, against kernels/emulator/language.h; a header of single instructions such as ptx.cuh is
-replaced by the one of that name in kernels/emulator/headers. Three builds: `plain` is for the answer alone, `race` has
+replaced by the one of that name in kernels/emulator/headers. Four builds: `plain` is for the answer alone, `race` has
 the compiler's hooks before every load and store, and checks of undefined behaviour, `asan` has AddressSanitizer's
-checks, which know where each local array ends.
+checks, which know where each local array ends, and `counts` has hooks before loads and stores, and at the begin of each
+piece of straight code.
 """
 
 import functools
@@ -27,14 +28,18 @@ from hw4cli.errors import InputError, MachineError
 from hw4cli.problem.cpu import workers
 from hw4cli.resources import data_path, spliced
 
-PLAIN, RACE, ASAN = "plain", "race", "asan"
-BUILDS = (PLAIN, RACE, ASAN)
+PLAIN, RACE, ASAN, COUNTS = "plain", "race", "asan", "counts"
+BUILDS = (PLAIN, RACE, ASAN, COUNTS)
 LANES = (32, 64)  # of a warp: NVIDIA's, and those of AMD's data-centre GPUs
 SECONDS = 300.0  # that a compilation may take
 # Vectors of float are read as floats and the other way round, as CUDA's compilers allow. A product that is added is
 # fused with the sum, also in loops that could be vectorized, where GCC would round it first.
 LANGUAGE = ("-std=c++17", "-fPIC", "-w", "-g1", "-fno-strict-aliasing", "-ffp-contract=fast", "-fno-tree-vectorize")
 KERNELS_ALONE = "-nostdinc++"  # as with NVRTC, they have no standard library of C++; it takes longest to compile
+# What is counted keeps the loads of vectors whole, and each piece of straight code by itself.
+WHOLE_LOADS = ("-fno-tree-sra", "-fno-crossjumping", "-fno-if-conversion", "-fno-if-conversion2", "-fno-ipa-icf")
+FUNCTIONS_ALONE = "tsan-instrument-func-entry-exit=0"
+_QUIET = (f"--param={FUNCTIONS_ALONE}", "--param=tsan-distinguish-volatile=1")
 UNDEFINED = "-fsanitize=alignment,bounds,null,shift,integer-divide-by-zero,signed-integer-overflow,return,unreachable"
 # A kernel's declaration: what is behind __global__ up to its body, without the bounds of its launches.
 GLOBAL = re.compile(r"__global__\b([^;{]*)")
@@ -70,7 +75,9 @@ class Compiler:
             return ("-O2",)
         if build == ASAN:
             return ("-O1", "-DEMU_ASAN", "-fsanitize=address", "-fsanitize-recover=address")
-        own = ("tsan-instrument-func-entry-exit=0", "tsan-distinguish-volatile=1")
+        if build == COUNTS:
+            return ("-O2", *WHOLE_LOADS, "-DEMU_COUNTS", "-fsanitize=thread", "-fsanitize-coverage=trace-pc", *_QUIET)
+        own = (FUNCTIONS_ALONE, "tsan-distinguish-volatile=1")
         prefix = ["-mllvm", "-"] if self.clang else ["--param="]
         hooks = [word for option in own for word in (*prefix[:-1], prefix[-1] + option)]
         return ("-O1", "-fsanitize=thread", *hooks, UNDEFINED)
@@ -176,10 +183,11 @@ def _unmangled(name: str) -> str:
 
 def _runtime(compiler: Compiler, build: str, headers: Path, run: Run) -> list[Path]:
     """The runtime, compiled: by as many compilers as there are processors, and what all builds share but once."""
-    of_build = {PLAIN: [], RACE: ["-DEMU_HOOKS"], ASAN: ["-DEMU_ASAN"]}[build]
+    of_build = {PLAIN: [], RACE: ["-DEMU_HOOKS"], ASAN: ["-DEMU_ASAN"], COUNTS: ["-DEMU_COUNTS"]}[build]
 
     def options_of(source: Path) -> list[str]:
-        own = of_build if any(word[2:] in source.read_text(encoding="utf-8") for word in of_build) else []
+        text = source.read_text(encoding="utf-8")  # which has the macro, or EMU_COUNT()
+        own = of_build if any(word[2:].removesuffix("S") in text for word in of_build) else []
         return [*LANGUAGE, "-O2", *own]
 
     def target_of(source: Path) -> Path:

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from hw4cli.emulator.counts import Counts, read_counts
 from hw4cli.emulator.report import Finding, Raw, findings_of
 from hw4cli.errors import MachineError
 from hw4cli.plans.launch import ABSMAX_BYTES, Matrix, absmax_launch, arguments
@@ -178,6 +179,8 @@ class Library:
         self._events = ctypes.c_uint64.in_dll(self._library, "_ZN3emu6eventsE")
         self._block = ctypes.c_uint.in_dll(self._library, "_ZN3emu13block_of_gridE")
         self._thread = ctypes.c_int.in_dll(self._library, "_ZN3emu7currentE")
+        self._counts = hasattr(self._library, "hw4_counts")
+        self.counts: list[Counts] = []  # of the launches so far, in the build that counts
 
     def add_as(self, cc: int) -> None:
         """Let tensor cores add as those of a compute capability do, cutting off (docs/accuracy.md); 0, exactly."""
@@ -244,6 +247,8 @@ class Library:
         status: int = self._library.hw4_launch(ctypes.byref(launch))
         if status == 3:
             raise MemoryError
+        if self._counts:
+            self.counts.append(read_counts(self._library, self.path, step.symbol, step.grid, step.block))
         return status == 0
 
     def launch(

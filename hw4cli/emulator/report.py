@@ -56,7 +56,7 @@ def findings_of(path: Path, found: Sequence[Raw]) -> tuple[Finding, ...]:
     return tuple(merged.values())
 
 
-def _is_runtime(frame: str) -> bool:
+def is_runtime(frame: str) -> bool:
     """Whether a line is the runtime's or the system's, and not the kernel's own."""
     standing_in = {path.name for path in data_path("kernels/emulator/headers").iterdir()}
     return "/kernels/emulator/" in frame or frame.startswith("/usr/") or _file(frame).split(":")[0] in standing_in
@@ -69,16 +69,24 @@ def _file(frame: str) -> str:
 def places(path: Path, addresses: Iterable[int]) -> dict[int, str]:
     """The lines of return addresses in a shared object, as "flash.cu:117, called at flash.cu:160"."""
     wanted = sorted(addresses)
-    if not wanted:
-        return {}
-    words = ["addr2line", "-a", "-i", "-e", str(path), *(hex(address - 1) for address in wanted)]
-    try:
-        text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
-    except (OSError, subprocess.CalledProcessError):
+    found = frames_of(path, wanted)
+    if wanted and not found:
         return {address: f"offset {address:#x}" for address in wanted}
-    found: dict[int, str] = {}
-    for chunk in re.split(r"^0x", text, flags=re.MULTILINE)[1:]:
-        first, *frames = chunk.splitlines()
-        kernel = [_file(frame) for frame in frames if not _is_runtime(frame)] or [_file(frame) for frame in frames]
-        found[int(first, 16) + 1] = kernel[0] + (f", called at {kernel[1]}" if len(kernel) > 1 else "")
-    return found
+    lines: dict[int, str] = {}
+    for address, frames in found.items():
+        kernel = [_file(frame) for frame in frames if not is_runtime(frame)] or [_file(frame) for frame in frames]
+        lines[address] = kernel[0] + (f", called at {kernel[1]}" if len(kernel) > 1 else "")
+    return lines
+
+
+def frames_of(path: Path, addresses: Iterable[int]) -> dict[int, list[str]]:
+    """The lines of return addresses in a shared object, as "/.../flash.cu:117": where the code stands, then where that
+    is called, as far as calls are inlined. Nothing where addr2line is missing."""
+    wanted = [hex(address - 1) for address in sorted(addresses)]
+    try:
+        words = ["addr2line", "-a", "-i", "-e", str(path)]
+        text = subprocess.run(words, input="\n".join(wanted), capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    chunks = re.split(r"^0x", text, flags=re.MULTILINE)[1:]
+    return {int(first, 16) + 1: frames for first, *frames in map(str.splitlines, chunks)}

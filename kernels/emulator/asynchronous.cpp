@@ -1,4 +1,5 @@
 // What goes on while threads do: their own copies (cp.async), and agents, which are copy engines and tensor cores.
+#include "counts.h"
 #include "memory.h"
 
 #include <algorithm>
@@ -31,6 +32,7 @@ void copy_async(unsigned to, const void* from, unsigned bytes, unsigned given) {
     }
     if (!check_shared(to, bytes, bytes, "asynchronous copy", pc)) return;
     if (given && !check_global(from, given, bytes, false, "asynchronous copy", pc)) return;
+    EMU_COUNT(count_access(from, given, COPIES_IN, pc));
     touch_shared(to, bytes, true, pc);
     set_busy(to, bytes, (uint32_t)(pc - image));
     memset(shared + to, 0xff, bytes);  // NaN until it arrives
@@ -76,6 +78,7 @@ Agent agent_start() {
 }
 void agent_global(Agent agent, const void* p, unsigned bytes, bool write, uintptr_t pc) {
     const char* at = (const char*)p;
+    EMU_COUNT(count_copy(at, bytes, write, pc));
     Array* array = watching ? array_at(at) : nullptr;
     if (array) touch_array(*array, at, {bytes, write, PLAIN, pc}, member(agent));
 }

@@ -2,6 +2,7 @@
 //
 // A block of a whole program that waits for others (its threads look at words that nobody changes, or are at sync_grid)
 // is put aside, and others take turns with it: those that have not begun first, as far as the GPU has room for more.
+#include "counts.h"
 #include "fibers.h"
 
 #include <algorithm>
@@ -198,6 +199,7 @@ static bool run_blocks(Turns& turns) {
             choose_block(mine.block);
             if (interleaved && !make_stacks()) return false;
             block_begins();
+            EMU_COUNT(count_block());
             begin_block();
             begun++;
         } else {
@@ -239,6 +241,7 @@ Ended run_grid(const Grid& grid) {
     }
     locate_shared();
     launch_begins();
+    EMU_COUNT(count_launch());
     Turns turns(grid.seed);
 #if defined(__x86_64__)
     const unsigned modes = _mm_getcsr();

@@ -1,11 +1,21 @@
-// The hooks that the build "race" has before every load and store: the compiler puts them there for -fsanitize=thread,
-// whose own library is not linked.
+// The hooks that the builds "race" and "counts" have before every load and store: the compiler puts them there for
+// -fsanitize=thread, whose own library is not linked. Only the first keeps a shadow of memory.
+#include "counts.h"
 #include "memory.h"
 
 using namespace emu;
 
-#if defined(EMU_HOOKS)
+#if defined(EMU_COUNTS)
+const bool emu::hooked = false;
+static void access_counted(const void* p, uint32_t n, bool write, Strength strength, uintptr_t pc) {
+    count_access(p, n, write ? STORES : LOADS, pc);
+    access(p, n, write, strength, pc);
+}
+#define access access_counted
+#elif defined(EMU_HOOKS)
 const bool emu::hooked = true;
+#endif
+#if defined(EMU_HOOKS) || defined(EMU_COUNTS)
 extern "C" {
 #define HOOKS(n)                                                                           \
     void __tsan_read##n(void* p) { access(p, n, false, PLAIN, CALLER); }                   \
@@ -63,11 +73,13 @@ void __tsan_func_exit() {}
 #else
 const bool emu::hooked = false;
 #endif
+#undef access
 
 namespace emu {
 uintptr_t here() { return CALLER; }
 static Strength strength_of(unsigned how) { return how & BLOCK_SCOPE ? BLOCK_ATOMIC : ATOMIC; }
 void atomic_begins(const void* p, unsigned bytes, unsigned how) {
+    EMU_COUNT(count_access(p, bytes, UPDATES, CALLER));
     access(p, bytes, false, strength_of(how), CALLER, FIRST_HALF, (uint8_t)how);
 }
 void atomic_ends(const void* p, unsigned bytes, unsigned how, bool changed) {

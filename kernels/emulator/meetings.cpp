@@ -1,4 +1,5 @@
 // Threads that meet: at a shuffle or a product of a warp, at barriers, or until something is ready.
+#include "counts.h"
 #include "fibers.h"
 #include "publication.h"
 
@@ -52,6 +53,8 @@ void wait_until(Site site, bool (*ready)(void*), void* context, std::string (*wh
 
 static void go_on(unsigned first, unsigned count, uint64_t group, uint64_t live) {
     const Fiber& one = fibers[first + __builtin_ctzll(group)];
+    EMU_COUNT(count_event(one.site, (unsigned)__builtin_popcountll(group)));
+    if (group == live) EMU_COUNT(count_warp(first));
     if (one.compute) {
         void* registers[64] = {};
         for (unsigned i = 0; i < count; i++)
@@ -131,6 +134,8 @@ bool complete_groups() {
             stopped = true;
             return false;
         }
+        EMU_COUNT(count_event(fibers[first].site, count));
+        for (unsigned warp = first; warp < first + count; warp += lanes) EMU_COUNT(count_warp(warp));
         if (fibers[first].compute) fibers[first].compute(registers, 128);
         for (unsigned i = 0; i < count; i++) fibers[first + i].state = READY;
         any = true;
@@ -173,6 +178,8 @@ bool complete_barriers() {
             for (unsigned i = 0; i < n; i++) has_met(at[i]);
             order_threads(at, n, named.clock);
         }
+        EMU_COUNT(count_event(fibers[at[0]].site, n));
+        if (n == live) for (unsigned t = 0; t < threads_of_block; t += lanes) EMU_COUNT(count_warp(t));
         named.arrived = 0, named.clock = {}, events++;
         for (unsigned i = 0; i < n; i++) fibers[at[i]].votes = {yes, (int)n}, fibers[at[i]].state = READY;
         any = true;

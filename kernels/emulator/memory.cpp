@@ -1,3 +1,4 @@
+#include "counts.h"
 #include "fibers.h"
 #include "memory.h"
 #include "polling.h"
@@ -297,6 +298,9 @@ void access(const void* p, uint32_t bytes, bool write, Strength strength, uintpt
         touch_elsewhere(at, access);
     }
 }
+#if defined(EMU_COUNTS)
+bool in_shared(const char* at) { return (size_t)(at - tls) < tls_bytes; }
+#endif
 bool memory_is(const void* p, Kind kind) {
     const char* at = (const char*)p;
     const bool in_tls = (size_t)(at - tls) < tls_bytes, on_stack = owner_of_stack(at) != NOBODY;

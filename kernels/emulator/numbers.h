@@ -10,6 +10,9 @@ namespace emu {
 
 enum class Format { HALF, BFLOAT, TF32, SIGNED, UNSIGNED };
 constexpr int bits_of(Format f) { return f == Format::TF32 ? 32 : f == Format::HALF || f == Format::BFLOAT ? 16 : 8; }
+constexpr const char* name_of(Format f) {
+    return f == Format::TF32 ? "tf32" : f == Format::HALF ? "fp16" : f == Format::BFLOAT ? "bf16" : "int8";
+}
 constexpr double smallest_normal(Format f) { return f == Format::HALF ? 0x1p-14 : 0x1p-126; }
 
 inline uint32_t bits(float x) {

@@ -1,6 +1,7 @@
 // The tensor-core instructions of a warp and of a warp group, as the headers that stand in for mma.cuh and wgmma.cuh
 // call them. tensor.cpp and wgmma.cpp compute.
 #pragma once
+#include "counts.h"
 #include "numbers.h"
 #include "runtime.h"
 
@@ -20,31 +21,51 @@ void mma_halves(Site, int K, uint32_t* c, const uint32_t* a, const uint32_t* b);
 struct Rows8 { uint32_t at[4][8]; };
 Rows8 exchange_rows(Site, int matrices, uint32_t at);
 
+// A lane's load or store of a part of a matrix. Where requests are counted, a matrix of all lanes is one, and the lanes'
+// own are none.
+#if defined(EMU_COUNTS)
+#define EMU_PART __attribute__((noinline, no_sanitize("thread")))
+#else
+#define EMU_PART EMU_ALWAYS_INLINE
+#endif
+template <class T> EMU_PART T load_part(const char* at) { return *(const T*)at; }
+template <class T> EMU_PART void store_part(char* at, T x) { *(T*)at = x; }
+#undef EMU_PART
+EMU_ALWAYS_INLINE void count_rows(const Rows8& rows, int matrices, bool write) {
+#if defined(EMU_COUNTS)
+    if (lane()) return;
+    const char* at[32];
+    for (int n = 0; n < 8 * matrices; n++) at[n] = shared + rows.at[n / 8][n % 8];
+    count_matrices(at, matrices, write, here());
+#endif
+}
 // One to four 8x8 matrices of 16-bit elements; lane l gives the address of row l % 8 of matrix l / 8. The loads and
 // stores are each lane's own: watched as all others are.
 template <int N> EMU_ALWAYS_INLINE void load_matrix(Site site, uint32_t* r, uint32_t at, bool transposed) {
     const Rows8 rows = exchange_rows(site, N, at);
+    count_rows(rows, N, false);
     const int column = lane() % 4 * 2, row = lane() / 4;
     for (int m = 0; m < N; m++) {
         r[m] = ~0u;
         if (rows.at[m][row] == ~0u || rows.at[m][column] == ~0u || rows.at[m][column + 1] == ~0u) continue;
         if (transposed)
-            r[m] = *(const uint16_t*)(shared + rows.at[m][column] + row * 2) |
-                   (uint32_t) * (const uint16_t*)(shared + rows.at[m][column + 1] + row * 2) << 16;
+            r[m] = load_part<uint16_t>(shared + rows.at[m][column] + row * 2) |
+                   (uint32_t)load_part<uint16_t>(shared + rows.at[m][column + 1] + row * 2) << 16;
         else
-            r[m] = *(const uint32_t*)(shared + rows.at[m][row] + column * 2);
+            r[m] = load_part<uint32_t>(shared + rows.at[m][row] + column * 2);
     }
 }
 template <int N> EMU_ALWAYS_INLINE void store_matrix(Site site, uint32_t at, const uint32_t* r, bool transposed) {
     const Rows8 rows = exchange_rows(site, N, at);
+    count_rows(rows, N, true);
     const int column = lane() % 4 * 2, row = lane() / 4;
     for (int m = 0; m < N; m++) {
         if (rows.at[m][row] == ~0u || rows.at[m][column] == ~0u || rows.at[m][column + 1] == ~0u) continue;
         if (transposed)
             for (int n = 0; n < 2; n++)
-                *(uint16_t*)(shared + rows.at[m][column + n] + row * 2) = (uint16_t)(r[m] >> 16 * n);
+                store_part<uint16_t>(shared + rows.at[m][column + n] + row * 2, (uint16_t)(r[m] >> 16 * n));
         else
-            *(uint32_t*)(shared + rows.at[m][row] + column * 2) = r[m];
+            store_part<uint32_t>(shared + rows.at[m][row] + column * 2, r[m]);
     }
 }
 

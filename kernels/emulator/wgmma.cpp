@@ -2,6 +2,7 @@
 //
 // Until its wait a sum reads as NaN, and a touch of it is reported. A product is computed as late as it may be, at the
 // first wait that covers it: what was written over its operands before then spoils it.
+#include "counts.h"
 #include "descriptor.h"
 #include "fragments.h"
 #include "internal.h"
@@ -125,6 +126,12 @@ void wgmma(Site site, const Wgmma& what) {
     Sum* c[MAX_BLOCKS];
     for (int n = 0; n < what.blocks; n++) take(mine, *(c[n] = &sum_at(mine, what.c[n])), what.add, pc);
     Asked request{&what, c, thread(), mine.groups, first ? agent_start() : 0, nullptr};
+    if (first) {
+        const uint64_t columns = 8 * (uint64_t)what.blocks, line = depth(what.format) * (what.integers ? 1 : 2);
+        EMU_COUNT(count_products(site, name_of(what.format), 2 * 64 * columns * depth(what.format),
+                                 line * (columns + (what.a_registers ? 0 : 64))));
+        (void)columns, (void)line;
+    }
     if (first) check_descriptor(what.b, pc);
     if (first && !what.a_registers) check_descriptor(what.a, pc);
     meet(site, WARPGROUP, ALIVE, &request, ask);

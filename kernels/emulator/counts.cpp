@@ -1,0 +1,296 @@
+// Requests of warps and what they take: sectors of global memory, wavefronts of shared memory; and how often each piece
+// of straight code runs, for how many lanes at once. What the instructions of such a piece are, Python reads in the
+// machine code (hw4cli/emulator/counts.py).
+#include "counts.h"
+
+#if defined(EMU_COUNTS)
+#include "fibers.h"
+#include "memory.h"
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <tuple>
+#include <unordered_map>
+#include <vector>
+
+// What Python sees: hw4cli/emulator/counts.py has the same structure.
+extern "C" struct EmuCount {
+    uint64_t pc;                 // an offset in the code, or 0 where file and line say it
+    char what[32], file[128];
+    uint32_t line, unused;
+    // times: requests of warps, or executions by warps; lanes: by threads. bytes: what threads ask for; distinct: of
+    // these in one request, each byte once; wavefronts: of shared memory, and the fewest that such a request takes.
+    uint64_t times, lanes, bytes, distinct, sectors, wavefronts, least, amount;
+};
+
+namespace emu {
+namespace {
+constexpr unsigned SECTOR = 32, BANKS = 32, WIDTH = 32;  // bytes; of 4 bytes; lanes of a request
+constexpr unsigned MOST_WARPS = MAX_THREADS / 32;
+struct Sums { uint64_t times, lanes, bytes, distinct, sectors, wavefronts, least, amount; };
+struct Pending {  // of a warp, since its lanes last met
+    std::vector<std::vector<uintptr_t>> by_lane;
+    bool listed = false;
+};
+struct Place {  // where threads load or store
+    uintptr_t pc;
+    Does does;
+    bool shared;
+    unsigned size;
+    Sums sums{};
+    std::unique_ptr<Pending> pending[MOST_WARPS];
+};
+struct Piece {  // of straight code
+    uintptr_t pc;
+    uint64_t lanes = 0, warps = 0;
+    std::vector<uint32_t> by_thread;  // since the warp last met
+    bool listed[MOST_WARPS] = {};
+};
+struct Event { Site site; std::string type; Sums sums{}; };
+struct Touched { std::vector<uint32_t> read, written; };  // of each 4 bytes of an array, the last block that did, from 1
+struct Totals { uint64_t first_read, written, block_read, block_written; };
+}
+static std::vector<Place> places;
+static std::vector<Piece> pieces;
+static std::vector<uint32_t> piece_at;            // by offset in the code; 0: none yet, else its number from 1 on
+static std::unordered_map<uint64_t, uint32_t> place_at;
+static std::map<std::tuple<std::string, std::string, int, std::string>, Event> events_at;
+static std::vector<uint32_t> pending_places[MOST_WARPS], run_pieces[MOST_WARPS];
+static std::unordered_map<const char*, Touched> touched;  // by where an array begins
+static Totals totals;
+static uint32_t serial;  // of the block, from 1
+
+// ---- What a request takes
+
+static void distinct_units(const uintptr_t* at, unsigned n, unsigned bytes, unsigned unit, std::vector<uintptr_t>& to) {
+    to.clear();
+    for (unsigned i = 0; i < n; i++)
+        for (uintptr_t u = at[i] / unit; u <= (at[i] + bytes - 1) / unit; u++) to.push_back(u);
+    std::sort(to.begin(), to.end());
+    to.erase(std::unique(to.begin(), to.end()), to.end());
+}
+// The accesses of some lanes that go together: as many as words lie in one bank.
+static unsigned conflict(const std::vector<uintptr_t>& words) {
+    unsigned in_bank[BANKS] = {}, most = 0;
+    for (uintptr_t word : words) most = std::max(most, ++in_bank[word % BANKS]);
+    return most;
+}
+// Whether every lane from the first on asks for the same as the one whose number differs in these bits.
+static bool alike(const uintptr_t* at, unsigned first, unsigned count, unsigned bits) {
+    for (unsigned l = first; l < first + count; l++)
+        if (at[l] && at[l ^ bits] && at[l] != at[l ^ bits]) return false;
+    return true;
+}
+// 8 bytes of each lane are fetched for half the lanes at a time, 16 for a quarter; for twice as many where neighbours,
+// or next neighbours, ask for the same.
+static void shared_request(Place& place, const uintptr_t* at) {
+    static std::vector<uintptr_t> words;
+    unsigned together = place.size <= 4 ? 32 : place.size <= 8 ? 16 : 8;
+    const unsigned widest = std::min(32u, 2 * together);
+    for (unsigned first = 0; first < WIDTH; first += widest) {
+        const bool merged = alike(at, first, widest, 1) || alike(at, first, widest, 2);
+        const unsigned step = merged ? widest : together;
+        for (unsigned l = first; l < first + widest; l += step) {
+            uintptr_t some[WIDTH];
+            unsigned n = 0;
+            for (unsigned i = l; i < l + step; i++)
+                if (at[i]) some[n++] = at[i];
+            if (!n) continue;
+            distinct_units(some, n, place.size, 4, words);
+            place.sums.wavefronts += conflict(words), place.sums.least++;
+        }
+    }
+}
+static void request(Place& place, const uintptr_t* at) {
+    static std::vector<uintptr_t> units;
+    uintptr_t some[WIDTH];
+    unsigned n = 0;
+    for (unsigned l = 0; l < WIDTH; l++)
+        if (at[l]) some[n++] = at[l];
+    if (!n) return;
+    Sums& sums = place.sums;
+    const unsigned unit = std::min(4u, place.size & -place.size);
+    sums.times++, sums.lanes += n, sums.bytes += (uint64_t)n * place.size;
+    distinct_units(some, n, place.size, unit, units);
+    sums.distinct += units.size() * unit;
+    if (place.shared) return shared_request(place, at);
+    distinct_units(some, n, place.size, SECTOR, units);
+    sums.sectors += units.size();
+}
+void count_warp(unsigned first) {
+    const unsigned warp = first / lanes;
+    for (uint32_t number : pending_places[warp]) {
+        Place& place = places[number];
+        auto& pending = place.pending[warp]->by_lane;
+        size_t most = 0;
+        for (const auto& lane : pending) most = std::max(most, lane.size());
+        for (size_t k = 0; k < most; k++)
+            for (unsigned half = 0; half < (unsigned)lanes; half += WIDTH) {
+                uintptr_t at[WIDTH] = {};
+                for (unsigned l = 0; l < WIDTH; l++)
+                    if (k < pending[half + l].size()) at[l] = pending[half + l][k];
+                request(place, at);
+            }
+        for (auto& lane : pending) lane.clear();
+        place.pending[warp]->listed = false;
+        if (most > 1 << 12) place.pending[warp].reset();  // gives memory back
+    }
+    pending_places[warp].clear();
+    const unsigned end = std::min(threads_of_block, first + lanes);
+    for (uint32_t number : run_pieces[warp]) {
+        Piece& piece = pieces[number];
+        uint32_t most = 0;
+        for (unsigned t = first; t < end; t++) {
+            most = std::max(most, piece.by_thread[t]);
+            piece.lanes += piece.by_thread[t], piece.by_thread[t] = 0;
+        }
+        piece.warps += most, piece.listed[warp] = false;
+    }
+    run_pieces[warp].clear();
+}
+
+// ---- What is seen
+
+static void touch_words(const char* at, unsigned bytes, bool write) {
+    const Array* array = array_at(at);
+    if (!array || at >= array->of.begin + array->of.bytes) return;
+    Touched& words = touched[array->of.begin];
+    if (words.read.empty()) words.read.resize(array->of.bytes / 4 + 2), words.written.resize(array->of.bytes / 4 + 2);
+    const size_t first = (size_t)(at - array->of.begin) / 4, last = (size_t)(at - array->of.begin + bytes - 1) / 4;
+    for (size_t w = first; w <= last && w < words.read.size(); w++) {
+        if (write) {
+            totals.written += 4 * !words.written[w], totals.block_written += 4 * (words.written[w] != serial);
+            words.written[w] = serial;
+        } else {
+            totals.first_read += 4 * (!words.read[w] && !words.written[w]);
+            totals.block_read += 4 * (words.read[w] != serial);
+            words.read[w] = serial;
+        }
+    }
+}
+static Place& place_of(uintptr_t pc, Does does, bool shared, unsigned size) {
+    uint32_t& number = place_at[(pc - image) << 8 | does << 5 | (unsigned)shared << 4 | (size & 15)];
+    if (!number) {
+        places.push_back(Place{pc - image, does, shared, size, {}, {}});
+        number = (uint32_t)places.size();
+    }
+    return places[number - 1];
+}
+static void note(const char* at, unsigned bytes, Does does, bool shared, uintptr_t pc) {
+    Place& place = place_of(pc, does, shared, bytes);
+    const unsigned warp = (unsigned)current / lanes;
+    auto& pending = place.pending[warp];
+    if (!pending) pending.reset(new Pending{std::vector<std::vector<uintptr_t>>(lanes)});
+    if (!pending->listed) pending->listed = true, pending_places[warp].push_back((uint32_t)(&place - places.data()));
+    pending->by_lane[(unsigned)lane()].push_back((uintptr_t)at);
+}
+void count_access(const void* p, unsigned bytes, Does does, uintptr_t pc) {
+    if (current == NOBODY || !watching || !bytes) return;
+    const char* at = (const char*)p;
+    const bool shared = in_shared(at);
+    if (!shared) {
+        const Array* array = array_at(at);
+        if (!array || at >= array->of.begin + array->of.bytes) return;  // a thread's own memory, or constants
+        if (does == UPDATES) touch_words(at, bytes, false);
+        touch_words(at, bytes, does == STORES || does == UPDATES || does == COPIES_OUT);
+    }
+    note(at, bytes, does, shared, pc);
+}
+void count_copy(const void* p, unsigned bytes, bool write, uintptr_t pc) {
+    if (current == NOBODY || !watching) return;
+    touch_words((const char*)p, bytes, write);
+    Sums& sums = place_of(pc, write ? COPIES_OUT : COPIES_IN, false, 16).sums;
+    sums.times++, sums.bytes += bytes, sums.distinct += bytes;
+}
+void count_matrices(const char* const* rows, int n, bool write, uintptr_t pc) {
+    Place& place = place_of(pc, write ? STORES : LOADS, true, 16);
+    static std::vector<uintptr_t> words;
+    place.sums.times++, place.sums.lanes += lanes;
+    for (int m = 0; m < n; m++) {
+        uintptr_t at[8];
+        for (int r = 0; r < 8; r++) at[r] = (uintptr_t)rows[8 * m + r];
+        distinct_units(at, 8, 16, 4, words);
+        place.sums.bytes += 128, place.sums.distinct += 4 * words.size();
+        place.sums.wavefronts += conflict(words), place.sums.least++;
+    }
+}
+static Event& event_of(Site site, const std::string& type) {
+    const auto added = events_at.try_emplace({site.what, site.file, site.line, type}, Event{site, type, {}});
+    return added.first->second;
+}
+void count_event(Site site, unsigned n) {
+    Sums& sums = event_of(site, "").sums;
+    sums.times++, sums.lanes += n;
+}
+void count_products(Site site, const char* type, uint64_t operations, uint64_t operand_bytes) {
+    Sums& sums = event_of(site, type).sums;
+    sums.times++, sums.amount += operations, sums.bytes += operand_bytes;
+}
+
+// ---- A launch
+
+void count_launch() {
+    places.clear(), pieces.clear(), piece_at.clear(), place_at.clear(), events_at.clear(), touched.clear();
+    for (unsigned warp = 0; warp < MOST_WARPS; warp++) pending_places[warp].clear(), run_pieces[warp].clear();
+    totals = {}, serial = 0;
+}
+void count_block() { serial++; }
+static void end() {
+    for (unsigned first = 0; first < threads_of_block; first += lanes) count_warp(first);
+}
+static AtBlockEnd at_end(end);
+}  // namespace emu
+
+using namespace emu;
+
+extern "C" {
+// The compiler calls this at the begin of each piece of straight code (-fsanitize-coverage=trace-pc).
+void __sanitizer_cov_trace_pc() {
+    if (current == NOBODY || !watching) return;
+    const uintptr_t at = CALLER - image;
+    if (at >= piece_at.size()) {
+        if (at >> 28) return;  // not of this file's code
+        piece_at.resize(at + (1 << 16));
+    }
+    uint32_t& number = piece_at[at];
+    if (!number) {
+        pieces.emplace_back();
+        pieces.back().pc = at, pieces.back().by_thread.resize(threads_of_block);
+        number = (uint32_t)pieces.size();
+    }
+    Piece& piece = pieces[number - 1];
+    const unsigned warp = (unsigned)current / lanes;
+    if (!piece.listed[warp]) piece.listed[warp] = true, run_pieces[warp].push_back(number - 1);
+    piece.by_thread[current]++;
+}
+// Called by Python: what the last launch did, so many entries of it at most; returns how many there are. totals: bytes
+// of global memory that are read, of these once each, unless the launch wrote them before; that are written, once each;
+// and both of each block.
+unsigned hw4_counts(EmuCount* to, unsigned most, uint64_t* of_launch) {
+    unsigned n = 0;
+    const auto add = [&](uintptr_t pc, const std::string& what, const char* file, int line, const Sums& s) {
+        if (n++ >= most) return;
+        EmuCount& count = to[n - 1] = EmuCount{pc, {}, {}, (uint32_t)line, 0, s.times, s.lanes, s.bytes, s.distinct,
+                                              s.sectors, s.wavefronts, s.least, s.amount};
+        const char* slash = strrchr(file, '/');
+        snprintf(count.what, sizeof count.what, "%s", what.c_str());
+        snprintf(count.file, sizeof count.file, "%s", slash ? slash + 1 : file);
+    };
+    const char* const does[] = {"load", "store", "atomic", "copy in", "copy out"};
+    for (const Place& place : places)
+        add(place.pc, std::string(does[place.does]) + (place.shared ? ", shared" : ", global"), "", 0, place.sums);
+    for (const Piece& piece : pieces) {
+        Sums sums{};
+        sums.times = piece.warps, sums.lanes = piece.lanes;
+        add(piece.pc, "code", "", 0, sums);
+    }
+    for (const auto& [key, event] : events_at)
+        add(0, event.type.empty() ? event.site.what : "product, " + event.type, event.site.file, event.site.line, event.sums);
+    of_launch[0] = totals.first_read, of_launch[1] = totals.written;
+    of_launch[2] = totals.block_read, of_launch[3] = totals.block_written;
+    return n;
+}
+}
+#endif
