@@ -30,16 +30,18 @@ namespace {
 constexpr unsigned SECTOR = 32, BANKS = 32, WIDTH = 32;  // bytes; of 4 bytes; lanes of a request
 constexpr unsigned MOST_WARPS = MAX_THREADS / 32;
 struct Sums { uint64_t times, lanes, bytes, distinct, sectors, wavefronts, least, amount; };
+struct Piecewise { uintptr_t at; unsigned size; };
 struct Pending {  // of a warp, since its lanes last met
-    std::vector<std::vector<uintptr_t>> by_lane;
+    std::vector<std::vector<Piecewise>> by_lane;
     bool listed = false;
 };
 struct Place {  // where threads load or store
     uintptr_t pc;
     Does does;
     bool shared;
-    unsigned size;
-    Sums sums{};
+    unsigned size, wide = 0;  // bytes of an access, as written; and of each, where they are made wide
+    bool mixed = false;       // not all are
+    Sums sums{}, narrow{};    // as wide accesses, and as written
     std::unique_ptr<Pending> pending[MOST_WARPS];
 };
 struct Piece {  // of straight code
@@ -60,6 +62,15 @@ static std::map<std::tuple<std::string, std::string, int, std::string>, Event> e
 static std::vector<uint32_t> pending_places[MOST_WARPS], run_pieces[MOST_WARPS];
 static std::unordered_map<const char*, Touched> touched;  // by where an array begins
 static Totals totals;
+// A thread's latest loads of shared memory, since a barrier: what CUDA's compiler has in registers.
+namespace {
+struct Recent {
+    static constexpr unsigned KEPT = 16;
+    struct { Piecewise what; std::vector<Piecewise>* list; size_t index; } one[KEPT];  // no list: of a past request
+    unsigned count;
+};
+}
+static Recent recent[MAX_THREADS];
 static uint32_t serial;  // of the block, from 1
 
 // ---- What a request takes
@@ -85,9 +96,9 @@ static bool alike(const uintptr_t* at, unsigned first, unsigned count, unsigned 
 }
 // 8 bytes of each lane are fetched for half the lanes at a time, 16 for a quarter; for twice as many where neighbours,
 // or next neighbours, ask for the same.
-static void shared_request(Place& place, const uintptr_t* at) {
+static void shared_request(Sums& sums, const uintptr_t* at, unsigned size) {
     static std::vector<uintptr_t> words;
-    unsigned together = place.size <= 4 ? 32 : place.size <= 8 ? 16 : 8;
+    const unsigned together = size <= 4 ? 32 : size <= 8 ? 16 : 8;
     const unsigned widest = std::min(32u, 2 * together);
     for (unsigned first = 0; first < WIDTH; first += widest) {
         const bool merged = alike(at, first, widest, 1) || alike(at, first, widest, 2);
@@ -98,47 +109,74 @@ static void shared_request(Place& place, const uintptr_t* at) {
             for (unsigned i = l; i < l + step; i++)
                 if (at[i]) some[n++] = at[i];
             if (!n) continue;
-            distinct_units(some, n, place.size, 4, words);
-            place.sums.wavefronts += conflict(words), place.sums.least++;
+            distinct_units(some, n, size, 4, words);
+            sums.wavefronts += conflict(words), sums.least++;
         }
     }
 }
-static void request(Place& place, const uintptr_t* at) {
+static void request(const Place& place, Sums& sums, const uintptr_t* at, unsigned size) {
     static std::vector<uintptr_t> units;
     uintptr_t some[WIDTH];
     unsigned n = 0;
     for (unsigned l = 0; l < WIDTH; l++)
         if (at[l]) some[n++] = at[l];
     if (!n) return;
-    Sums& sums = place.sums;
-    const unsigned unit = std::min(4u, place.size & -place.size);
-    sums.times++, sums.lanes += n, sums.bytes += (uint64_t)n * place.size;
-    distinct_units(some, n, place.size, unit, units);
+    const unsigned unit = std::min(4u, size & -size);
+    sums.times++, sums.lanes += n, sums.bytes += (uint64_t)n * size;
+    distinct_units(some, n, size, unit, units);
     sums.distinct += units.size() * unit;
-    if (place.shared) return shared_request(place, at);
-    distinct_units(some, n, place.size, SECTOR, units);
+    if (place.shared) return shared_request(sums, at, size);
+    distinct_units(some, n, size, SECTOR, units);
     sums.sectors += units.size();
+}
+// The requests of a warp at a place: as wide loads, and, where some were made wide, as they were written, too, for the
+// case that not all of the place can be: CUDA's compiler does not know then that they lie at such addresses.
+static void requests(Place& place, std::vector<std::vector<Piecewise>>& by_lane) {
+    const auto all = [&](Sums& sums, unsigned size) {
+        size_t most = 0;
+        for (const auto& lane : by_lane) most = std::max(most, lane.size());
+        for (size_t k = 0; k < most; k++)
+            for (unsigned half = 0; half < (unsigned)lanes; half += WIDTH) {
+                uintptr_t at[WIDTH] = {};
+                for (unsigned l = 0; l < WIDTH; l++)
+                    if (k < by_lane[half + l].size()) at[l] = by_lane[half + l][k].at;
+                request(place, sums, at, size);
+            }
+    };
+    for (const auto& lane : by_lane)
+        for (const Piecewise& one : lane) {
+            if (!place.wide) place.wide = one.size;
+            place.mixed |= one.size != place.wide;
+        }
+    if (!place.mixed) all(place.sums, place.wide);
+    if (place.wide == place.size && !place.mixed) {
+        place.narrow = place.sums;
+        return;
+    }
+    for (auto& lane : by_lane) {
+        std::vector<Piecewise> narrow;
+        for (const Piecewise& one : lane)
+            for (unsigned n = 0; n < one.size; n += place.size) narrow.push_back({one.at + n, place.size});
+        lane.swap(narrow);
+    }
+    all(place.narrow, place.size);
 }
 void count_warp(unsigned first) {
     const unsigned warp = first / lanes;
     for (uint32_t number : pending_places[warp]) {
         Place& place = places[number];
         auto& pending = place.pending[warp]->by_lane;
+        requests(place, pending);
         size_t most = 0;
         for (const auto& lane : pending) most = std::max(most, lane.size());
-        for (size_t k = 0; k < most; k++)
-            for (unsigned half = 0; half < (unsigned)lanes; half += WIDTH) {
-                uintptr_t at[WIDTH] = {};
-                for (unsigned l = 0; l < WIDTH; l++)
-                    if (k < pending[half + l].size()) at[l] = pending[half + l][k];
-                request(place, at);
-            }
         for (auto& lane : pending) lane.clear();
         place.pending[warp]->listed = false;
         if (most > 1 << 12) place.pending[warp].reset();  // gives memory back
     }
     pending_places[warp].clear();
     const unsigned end = std::min(threads_of_block, first + lanes);
+    for (unsigned t = first; t < end; t++)
+        for (auto& one : recent[t].one) one.list = nullptr;
     for (uint32_t number : run_pieces[warp]) {
         Piece& piece = pieces[number];
         uint32_t most = 0;
@@ -173,20 +211,40 @@ static void touch_words(const char* at, unsigned bytes, bool write) {
 static Place& place_of(uintptr_t pc, Does does, bool shared, unsigned size) {
     uint32_t& number = place_at[(pc - image) << 8 | does << 5 | (unsigned)shared << 4 | (size & 15)];
     if (!number) {
-        places.push_back(Place{pc - image, does, shared, size, {}, {}});
+        places.push_back(Place{pc - image, does, shared, size, 0, false, {}, {}, {}});
         number = (uint32_t)places.size();
     }
     return places[number - 1];
 }
-static void note(const char* at, unsigned bytes, Does does, bool shared, uintptr_t pc) {
+// CUDA's compiler unrolls loops; it loads once what is loaded again, and makes one load, of up to 16 bytes, of those that
+// lie side by side, where it knows that the first is at a multiple of all of them. So do the counts, with what a thread
+// loaded a short while ago.
+static bool is_known(uintptr_t at, unsigned size) {
+    Recent& mine = recent[current];
+    for (unsigned n = 1; n <= std::min(mine.count, Recent::KEPT); n++) {
+        auto& earlier = mine.one[(mine.count - n) % Recent::KEPT];
+        const uintptr_t begin = earlier.what.at, end = begin + earlier.what.size;
+        if (begin <= at && at + size <= end) return true;
+        const unsigned both = earlier.what.size + size;
+        if (!earlier.list || end != at || both > 16 || begin % (both > 8 ? 16 : 8)) continue;
+        earlier.what.size = (*earlier.list)[earlier.index].size = both;
+        return true;
+    }
+    return false;
+}
+static void note(const char* at, unsigned bytes, Does does, bool shared, bool is_volatile, uintptr_t pc) {
+    const bool kept = shared && does == LOADS && !is_volatile;
+    if (kept && is_known((uintptr_t)at, bytes)) return;
     Place& place = place_of(pc, does, shared, bytes);
     const unsigned warp = (unsigned)current / lanes;
     auto& pending = place.pending[warp];
-    if (!pending) pending.reset(new Pending{std::vector<std::vector<uintptr_t>>(lanes)});
+    if (!pending) pending.reset(new Pending{std::vector<std::vector<Piecewise>>(lanes)});
     if (!pending->listed) pending->listed = true, pending_places[warp].push_back((uint32_t)(&place - places.data()));
-    pending->by_lane[(unsigned)lane()].push_back((uintptr_t)at);
+    auto& list = pending->by_lane[(unsigned)lane()];
+    list.push_back({(uintptr_t)at, bytes});
+    if (kept) recent[current].one[recent[current].count++ % Recent::KEPT] = {list.back(), &list, list.size() - 1};
 }
-void count_access(const void* p, unsigned bytes, Does does, uintptr_t pc) {
+void count_access(const void* p, unsigned bytes, Does does, uintptr_t pc, bool is_volatile) {
     if (current == NOBODY || !watching || !bytes) return;
     const char* at = (const char*)p;
     const bool shared = in_shared(at);
@@ -196,7 +254,7 @@ void count_access(const void* p, unsigned bytes, Does does, uintptr_t pc) {
         if (does == UPDATES) touch_words(at, bytes, false);
         touch_words(at, bytes, does == STORES || does == UPDATES || does == COPIES_OUT);
     }
-    note(at, bytes, does, shared, pc);
+    note(at, bytes, does, shared, is_volatile, pc);
 }
 void count_copy(const void* p, unsigned bytes, bool write, uintptr_t pc) {
     if (current == NOBODY || !watching) return;
@@ -220,6 +278,9 @@ static Event& event_of(Site site, const std::string& type) {
     const auto added = events_at.try_emplace({site.what, site.file, site.line, type}, Event{site, type, {}});
     return added.first->second;
 }
+void count_barrier() {
+    for (unsigned t = 0; t < threads_of_block; t++) recent[t].count = 0;
+}
 void count_event(Site site, unsigned n) {
     Sums& sums = event_of(site, "").sums;
     sums.times++, sums.lanes += n;
@@ -239,6 +300,7 @@ void count_launch() {
 void count_block() { serial++; }
 static void end() {
     for (unsigned first = 0; first < threads_of_block; first += lanes) count_warp(first);
+    count_barrier();
 }
 static AtBlockEnd at_end(end);
 }  // namespace emu
@@ -280,7 +342,8 @@ unsigned hw4_counts(EmuCount* to, unsigned most, uint64_t* of_launch) {
     };
     const char* const does[] = {"load", "store", "atomic", "copy in", "copy out"};
     for (const Place& place : places)
-        add(place.pc, std::string(does[place.does]) + (place.shared ? ", shared" : ", global"), "", 0, place.sums);
+        add(place.pc, std::string(does[place.does]) + (place.shared ? ", shared" : ", global"), "", 0,
+            place.mixed ? place.narrow : place.sums);
     for (const Piece& piece : pieces) {
         Sums sums{};
         sums.times = piece.warps, sums.lanes = piece.lanes;

@@ -11,8 +11,10 @@ enum Does { LOADS, STORES, UPDATES, COPIES_IN, COPIES_OUT };  // the last two: o
 void count_launch();                    // begins
 void count_block();                     // a block begins
 void count_warp(unsigned first);        // the lanes of a warp, from this thread on, have met: their requests are whole
-void count_access(const void* at, unsigned bytes, Does, uintptr_t pc);  // of the thread that runs
+// Of the thread that runs.
+void count_access(const void* at, unsigned bytes, Does, uintptr_t pc, bool is_volatile = false);
 void count_copy(const void* at, unsigned bytes, bool write, uintptr_t pc);  // of global memory, by a copy engine
+void count_barrier();                    // of a block's threads: what each has loaded may be another by now
 void count_event(Site, unsigned lanes);   // a warp, or a group of them, has met there
 // A product of tensor cores, in operations, of which an addition is one; and the bytes of shared memory it reads itself.
 void count_products(Site, const char* type, uint64_t operations, uint64_t operand_bytes);

@@ -8,7 +8,7 @@ using namespace emu;
 #if defined(EMU_COUNTS)
 const bool emu::hooked = false;
 static void access_counted(const void* p, uint32_t n, bool write, Strength strength, uintptr_t pc) {
-    count_access(p, n, write ? STORES : LOADS, pc);
+    count_access(p, n, write ? STORES : LOADS, pc, strength != PLAIN);
     access(p, n, write, strength, pc);
 }
 #define access access_counted

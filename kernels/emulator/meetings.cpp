@@ -180,6 +180,7 @@ bool complete_barriers() {
         }
         EMU_COUNT(count_event(fibers[at[0]].site, n));
         if (n == live) for (unsigned t = 0; t < threads_of_block; t += lanes) EMU_COUNT(count_warp(t));
+        EMU_COUNT(count_barrier());
         named.arrived = 0, named.clock = {}, events++;
         for (unsigned i = 0; i < n; i++) fibers[at[i]].votes = {yes, (int)n}, fibers[at[i]].state = READY;
         any = true;
