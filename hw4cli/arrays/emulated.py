@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from hw4cli.emulator.build import RACE, shared_object
+from hw4cli.emulator.counts import Counts
 from hw4cli.emulator.library import FORWARDS, GAP, Library, Schedule, Watched, space
 from hw4cli.emulator.report import Finding
 from hw4cli.plans.dispatch import AUTO
@@ -32,6 +33,7 @@ class HalfOutcome:
     lse: Any
     findings: tuple[Finding, ...]
     finished: bool
+    counts: tuple[Counts, ...] = ()  # of the launches, in the build that counts
 
 
 def tensor_map(box: Box) -> bytes:
@@ -86,7 +88,7 @@ def run_half(
     if ENTRIES16[planned.variant].persistent:  # its blocks take tile after tile
         steps = tuple(replace(step, grid=min(step.grid, blocks)) for step in steps)
     finished, findings = library.launches(steps, passed, watched, schedule, lanes)
-    return HalfOutcome(o, beside, lse, findings, finished)
+    return HalfOutcome(o, beside, lse, findings, finished, tuple(library.counts))
 
 
 def matrix(array: Any) -> Matrix:

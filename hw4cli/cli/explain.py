@@ -8,14 +8,17 @@ from typing import TYPE_CHECKING
 
 import click
 
+from hw4cli.cli.terminal.bar import Bar
 from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
 from hw4cli.cli.terminal.launches import ALL, ARRAY_KERNELS, chosen_gpu, launch_table, traffic_table, with_ladder
 from hw4cli.cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
-from hw4cli.errors import MachineError
+from hw4cli.errors import InputError, MachineError
 from hw4cli.plans.ladder import VARIANTS
-from hw4cli.plans.plan import DeviceProperties, Plan
+from hw4cli.plans.plan import DeviceProperties, Plan, Variant
 from hw4cli.problem.workload import Workload
+from hw4cli.resources import is_own_kernel
 from hw4cli.system.importing import Importing
+from hw4cli.text.progress import Progress
 from hw4cli.text.words import columns, print_message, wrapped
 
 if TYPE_CHECKING:
@@ -25,6 +28,7 @@ if TYPE_CHECKING:
 
 
 ROOFS = "roofs"
+BAR_DELAY = 1.0  # seconds
 
 
 @click.command()
@@ -93,14 +97,14 @@ def explain_kernels(
     records, texts, code = [], list[str](), 0
     for kernel in names:
         try:
-            plan, models, on, d = planned(kernel, props, model.cache)
+            plan, models, on, d, source_of_work = planned(kernel, props, model.cache)
             facts, unknown = explain_plan(plan.variant, plan, models, props, rates, compiler)
         except MachineError as error:
             print_message(error)
             code = MachineError.exit_code if kernel in what.kernels else code  # "all" is what the GPU can start
             continue
         heading = f"{kernel} on {on}: {name}, {props.architecture}, {props.sms} multiprocessors"
-        text = _text(heading, plan, facts, rates, source, unknown, d, props)
+        text = _text(heading, plan, facts, rates, source, unknown, d, props, source_of_work)
         texts.append(text)
         if not as_json:
             click.echo(("\n" if len(texts) > 1 else "") + text, nl=False)
@@ -121,12 +125,13 @@ def explain_kernels(
     return code
 
 
-Planner = Callable[[str, DeviceProperties, int], "tuple[Plan, list[LaunchModel], str, int]"]
+Planned = tuple[Plan, "list[LaunchModel]", str, int, str]
+Planner = Callable[[str, DeviceProperties, int], Planned]
 
 
 def _planner(names: Sequence[str], shape: Workload | None, arrays: "NamedWorkload | None") -> Planner:
     """What makes the plan of a kernel for a GPU with an L2 cache of so many bytes, the models of its launches, the
-    workload in words, and d.
+    workload in words, d, and of a kernel of the user's own where the models come from.
 
     Raises InputError for a file that is not a kernel.
     """
@@ -134,13 +139,14 @@ def _planner(names: Sequence[str], shape: Workload | None, arrays: "NamedWorkloa
         from hw4cli.lab.arraymodel.launches import array_models, plan_of
         from hw4cli.lab.arrays.named import described
 
-        def of_arrays(name: str, props: DeviceProperties, cache: int) -> "tuple[Plan, list[LaunchModel], str, int]":
+        def of_arrays(name: str, props: DeviceProperties, cache: int) -> Planned:
             plan = plan_of(name, arrays.work, props)
             return (
                 plan,
                 array_models(plan, arrays.work, props, cache),
                 f"(B, H, N, d) = {described(arrays.work)}",
                 arrays.work.d,
+                "",
             )
 
         return of_arrays
@@ -150,11 +156,38 @@ def _planner(names: Sequence[str], shape: Workload | None, arrays: "NamedWorkloa
     assert shape is not None
     variants = {name: kernel_named(name) for name in names}
 
-    def of_shape(name: str, props: DeviceProperties, cache: int) -> "tuple[Plan, list[LaunchModel], str, int]":
-        plan = variants[name].plan(shape, props)
-        return plan, launch_models(plan, shape, props, cache), f"(B, N, d) = {shape}", shape.d
+    def of_shape(name: str, props: DeviceProperties, cache: int) -> Planned:
+        plan, on = variants[name].plan(shape, props), f"(B, N, d) = {shape}"
+        if is_own_kernel(name):
+            models, source = _of_own_kernel(variants[name], plan, shape, props, cache)
+            return plan, models, on, shape.d, source
+        return plan, launch_models(plan, shape, props, cache), on, shape.d, ""
 
     return of_shape
+
+
+def _of_own_kernel(
+    variant: Variant, plan: Plan, shape: Workload, props: DeviceProperties, cache: int
+) -> "tuple[list[LaunchModel], str]":
+    """The models of the launches of a kernel of the user's own, from what it does on the CPU; where nothing here
+    executes it, from what every kernel of attention must do; and a sentence that says so."""
+    from hw4cli.lab.measure.counted import counted_models
+    from hw4cli.lab.measure.model import launch_models
+
+    progress = Progress()
+    try:
+        with Bar("counting", progress, BAR_DELAY, wanted=True):
+            models = counted_models(variant, shape, props, progress)
+    except (MachineError, InputError) as error:
+        least = (
+            f"{error}: shown is what every fused kernel of attention must move and multiply; what {variant.name} does "
+            "beside that is not known"
+        )
+        return launch_models(plan, shape, props, cache), least
+    return models, (
+        "bytes and operations are counted where the CPU executes the kernel on small shapes, and follow from them; "
+        "what a block reads again is taken to come from its multiprocessor's own cache"
+    )
 
 
 def _text(
@@ -166,6 +199,7 @@ def _text(
     unknown: str,
     d: int,
     props: DeviceProperties,
+    source_of_work: str = "",
 ) -> str:
     """A kernel's heading, its tables of launches, traffic and limits, and sentences on its tile and nearest limit."""
     from hw4cli.lab.measure.explanation import formula_tile, nearest
@@ -187,6 +221,8 @@ def _text(
     busiest = max(facts, key=lambda fact: max(fact.least.values(), default=0.0))
     if busiest.grid < props.sms:
         sentences[1] += f"; {busiest.symbol} has blocks for {busiest.grid} of {props.sms} multiprocessors alone"
+    if source_of_work:
+        sentences.append(source_of_work)
     if unknown:
         sentences.insert(0, f"{unknown}: without them, occupancy is that of threads and shared memory alone")
     parts = [

@@ -22,14 +22,14 @@ SECTOR, WAVEFRONT = 32, 128  # bytes: of global memory, in one piece; of shared 
 CODE = "code"
 TRACE, CUDA = "__sanitizer_cov_trace_pc", "/language.h:"  # what the runtime has of CUDA's own functions
 # What instructions of x86 stand for: by the begin of their names, operations of a thread and how many each counts.
-FP32, FP64, EXPONENTIALS, LOGARITHMS, DIVISIONS, CONVERSIONS = (
-    *("fp32 FLOP", "fp64 FLOP", "exponentials", "logarithms"),
+FP32, FP64, EXPONENTIALS, LOGARITHMS, FP64_FUNCTIONS, DIVISIONS, CONVERSIONS = (
+    *("fp32 FLOP", "fp64 FLOP", "exponentials", "logarithms", "fp64 exponentials and logarithms"),
     *("divisions and roots", "conversions"),
 )
 _OPERATION = re.compile(r"v?(?:(f)n?m(?:add|sub)\d{3}|add|sub|mul|(div)|(sqrt)|(rcp|rsqrt))(ss|sd)$")
 _CONVERSION = re.compile(r"v?cvt\w+$")
-_CALLS = {"exp2f": EXPONENTIALS, "expf": EXPONENTIALS, "exp": EXPONENTIALS, "exp2": EXPONENTIALS}
-_CALLS |= {"logf": LOGARITHMS, "log2f": LOGARITHMS, "log": LOGARITHMS, "log2": LOGARITHMS}
+_CALLS = {"exp2f": EXPONENTIALS, "expf": EXPONENTIALS, "logf": LOGARITHMS, "log2f": LOGARITHMS}
+_CALLS |= dict.fromkeys(("exp", "exp2", "log", "log2"), FP64_FUNCTIONS)
 _LINE = re.compile(r"^\s*([0-9a-f]+):\t(\S+)\s*(.*)$")
 _CALLED = re.compile(r"<(\w+)(?:@plt)?>")
 
@@ -235,7 +235,7 @@ def own_line(frames: Sequence[str]) -> str:
 
 def is_own(frames: Sequence[str], kind: str) -> bool:
     """Whether an instruction stands for one of the kernel's: it is in its text, or in one of CUDA's functions."""
-    return kind in (EXPONENTIALS, LOGARITHMS) or not is_runtime(frames[0]) or CUDA in frames[0]
+    return kind in _CALLS.values() or not is_runtime(frames[0]) or CUDA in frames[0]
 
 
 @functools.cache

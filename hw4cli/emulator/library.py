@@ -84,7 +84,7 @@ class Outcome:
     """What a plan has computed, NaN where nothing was written; what was found; and whether it came to its end.
 
     `lse` is (n, N), each row's log of the sum of exp(score), where it was asked for. `largest` is what the kernel found
-    in Q, K and V, for `launch.magnitudes`, if it looks for that.
+    in Q, K and V, for `launch.magnitudes`, if it looks for that. `counts`: what each launch did, in the build that counts.
     """
 
     o: Floats
@@ -92,6 +92,7 @@ class Outcome:
     finished: bool
     lse: Floats | None = None
     largest: Floats | None = None
+    counts: tuple[Counts, ...] = ()
 
 
 class Memory:
@@ -204,6 +205,7 @@ class Library:
         """
         memory = Memory(inputs, plan, watched, lse, far)
         self._watch(memory.arrays)
+        self.counts.clear()
         first, count = rows or (0, memory.N)
         shape = Workload.one_head(memory.n, memory.N, inputs.shape[3], Nq=count)
         q, k, v, o = memory.matrices
@@ -215,7 +217,9 @@ class Library:
             if not finished:
                 break
         answer = memory.outputs()[..., : shape.d]
-        return Outcome(answer, self._findings(), finished, memory.log_sums(), memory.largest())
+        return Outcome(
+            answer, self._findings(), finished, memory.log_sums(), memory.largest(), tuple(self.counts)
+        )
 
     def find_absmax(
         self, inputs: Floats, lanes: int = 32, schedule: Schedule = FORWARDS, first: int = 0
@@ -275,6 +279,7 @@ class Library:
 
         What is watched should lie in one piece of memory (see `space`): what is between is nobody's.
         """
+        self.counts.clear()
         ordered = sorted(watched, key=lambda memory: memory.address)
         self._watch([_Array(x.address, x.size, x.writable, not x.writable, x.name.encode()) for x in ordered])
         finished = all(self._launch(step, _words(params), lanes, schedule) for step in steps)

@@ -8,6 +8,7 @@ import numpy as np
 
 from hw4cli.arrays.emulated import ctypes_span, matrix, placed, tensor_map
 from hw4cli.emulator.build import RACE, shared_object
+from hw4cli.emulator.counts import Counts
 from hw4cli.emulator.library import FORWARDS, GAP, Library, Schedule, Watched, space
 from hw4cli.emulator.report import Finding
 from hw4cli.plans import gradients as choice
@@ -26,6 +27,7 @@ class Outcome:
     gradients: tuple[Any, Any, Any]
     findings: tuple[Finding, ...]
     finished: bool
+    counts: tuple[Counts, ...] = ()  # of the launches, in the build that counts
 
 
 def run_backward(
@@ -72,4 +74,4 @@ def run_backward(
     if choice.GRADIENTS[planned.variant].persistent:  # its blocks take tile after tile
         steps = tuple(replace(step, grid=min(step.grid, blocks)) if step.shared else step for step in steps)
     finished, findings = library.launches(steps, passed, watched, schedule, lanes)
-    return Outcome((made[0], made[1], made[2]), findings, finished)
+    return Outcome((made[0], made[1], made[2]), findings, finished, tuple(library.counts))

@@ -7,7 +7,7 @@ cases; split: on those from N = 2048 on); that says nothing about other architec
 """
 
 import math
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from hw4cli.device.occupancy import SIMDS
@@ -47,6 +47,11 @@ def _rounded(number: float) -> str:
 def predict(kernel: str, shape: Workload, model: GpuModel) -> Prediction:
     """How long a kernel takes on a GPU. Raises MachineError if it cannot start there."""
     _, facts, _ = explain(kernel_named(kernel), shape, model.props, model.rates, None)
+    return predicted(facts, model)
+
+
+def predicted(facts: Sequence[LaunchFacts], model: GpuModel) -> Prediction:
+    """How long launches take on a GPU, by what they move and compute."""
     ranges = [_launch(launch, model) for launch in facts]
     longest = max(facts, key=lambda launch: max(launch.least.values(), default=0.0))
     return Prediction(sum(low for low, _ in ranges), sum(high for _, high in ranges), longest.roof or "")
