@@ -54,6 +54,7 @@ class Architecture(OneOf):
 @shared("gpu", "architectures", multiple=True, type=Architecture([*ARCHITECTURES]), metavar="GPU")
 @causal_option
 @click.option("--run", "execute", is_flag=True, help="Execute them on the CPU, and look for races and other mistakes.")
+@click.option("--counts", is_flag=True, help="With --run: count bytes, requests, conflicts and operations instead.")
 @click.option("--include", type=FOLDER, multiple=True, metavar="DIR", help="Where a program finds headers, too.")
 @click.option("-D", "define", multiple=True, metavar="NAME=VALUE", help="A macro that is set for a program.")
 @click.option(
@@ -73,6 +74,7 @@ def check(
     architectures: tuple[str, ...],
     causal: bool,
     execute: bool,
+    counts: bool,
     include: tuple[Path, ...],
     define: tuple[str, ...],
     seconds: float,
@@ -86,6 +88,7 @@ def check(
     hw4 check all --gpu 7.5         the ladder for one; --gpu may be given again
     hw4 check ./mine.cu --run       finds races, accesses out of bounds
     hw4 check flash 1,131,64 --run  on one shape (B, N, d)
+    hw4 check ./mine.cu --run --counts  bytes, conflicts, operations
     hw4 check ./hw4.cu --run        a whole program, on small cases
     hw4 check ./a.cu --run -- 3 x   with these arguments
 
@@ -106,6 +109,10 @@ def check(
         from hw4cli.device.ownkernel import kernel_named
         from hw4cli.system.files import check_place
 
+    if counts and not execute:
+        raise click.UsageError("--counts goes with --run", ctx)
+    if counts and what.programs:
+        raise click.UsageError("--counts is for kernels: a whole program is not counted", ctx)
     if what.programs:
         options = ProgramOptions(include, define, seconds, ctx.meta.get(ARGUMENTS))
         return _check_programs(ctx, what, architectures, causal, execute, options, as_json, outputs)
@@ -122,6 +129,8 @@ def check(
     variants = [kernel_named(name) for name in names]
     if execute:
         chosen = [ARCHITECTURES[name] for name in architectures or ["8.0"]]
+        if counts:
+            return _count(variants, chosen, shape, causal, as_json, outputs)
         return _execute(variants, chosen, shape, causal, as_json, outputs)
     devices = [props for name, props in ARCHITECTURES.items() if name in architectures] or [*DEVICES.values()]
     compilers, missing = {}, {}
@@ -248,6 +257,37 @@ def _execute(
     for lack in lacking.values():
         print_message(lack)
     return 1 if wrong else 0
+
+
+def _count(
+    variants: "list[Variant]",
+    devices: "list[DeviceProperties]",
+    shape: Workload | None,
+    causal: bool,
+    as_json: bool,
+    outputs: Sequence[Path],
+) -> int:
+    """Run kernels on the CPU and print what they do; 1 if one does not come to its end."""
+    with Importing():
+        from hw4cli.cli.terminal.counts import count_kernel
+
+    records: list[dict[str, Any]] = []
+    texts: list[str] = []
+    status = 0
+    progress = Progress()
+    with Bar("counting", progress, BAR_DELAY, wanted=True):
+        for variant in variants:
+            for props in devices:
+                try:
+                    own, text = count_kernel(variant, props, shape, causal, progress)
+                except KernelError as error:
+                    print_message(error)
+                    status = 1
+                    continue
+                records += [{"compute_capability": _name(props), **record} for record in own]
+                texts.append(text)
+    _publish(records, "\n".join(texts), as_json, outputs)
+    return status
 
 
 def _name(props: "DeviceProperties") -> str:

@@ -26,6 +26,7 @@ FP32, FP64, EXPONENTIALS, LOGARITHMS, FP64_FUNCTIONS, DIVISIONS, CONVERSIONS = (
     *("fp32 FLOP", "fp64 FLOP", "exponentials", "logarithms", "fp64 exponentials and logarithms"),
     *("divisions and roots", "conversions"),
 )
+OPERATIONS = (FP32, FP64, EXPONENTIALS, LOGARITHMS, FP64_FUNCTIONS, DIVISIONS, CONVERSIONS)
 _OPERATION = re.compile(r"v?(?:(f)n?m(?:add|sub)\d{3}|add|sub|mul|(div)|(sqrt)|(rcp|rsqrt))(ss|sd)$")
 _CONVERSION = re.compile(r"v?cvt\w+$")
 _CALLS = {"exp2f": EXPONENTIALS, "expf": EXPONENTIALS, "logf": LOGARITHMS, "log2f": LOGARITHMS}
@@ -161,10 +162,7 @@ def counts_of(path: Path, raw: Iterable[Raw], totals: list[int], symbol: str, gr
         if what == CODE:
             for kind, where, each in code.get(entry.pc, ()):
                 add(Line(where, kind, entry.times, entry.lanes, amount=each * entry.lanes))
-        if entry.pc:
-            where = lines.get(entry.pc, "?")
-        else:
-            where = f"{entry.file.decode()}:{entry.line}"
+        where = lines.get(entry.pc, "?") if entry.pc else f"{entry.file.decode()}:{entry.line}"
         add(Line(where, what, *(getattr(entry, name) for name in NUMBERS)))
     return Counts(symbol, grid, threads, tuple(found.values()), *totals)
 

@@ -84,7 +84,7 @@ class Outcome:
     """What a plan has computed, NaN where nothing was written; what was found; and whether it came to its end.
 
     `lse` is (n, N), each row's log of the sum of exp(score), where it was asked for. `largest` is what the kernel found
-    in Q, K and V, for `launch.magnitudes`, if it looks for that. `counts`: what each launch did, in the build that counts.
+    in Q, K and V, for `launch.magnitudes`, if it looks for that. `counts`: what each launch did, in the build counts.
     """
 
     o: Floats
@@ -217,9 +217,7 @@ class Library:
             if not finished:
                 break
         answer = memory.outputs()[..., : shape.d]
-        return Outcome(
-            answer, self._findings(), finished, memory.log_sums(), memory.largest(), tuple(self.counts)
-        )
+        return Outcome(answer, self._findings(), finished, memory.log_sums(), memory.largest(), tuple(self.counts))
 
     def find_absmax(
         self, inputs: Floats, lanes: int = 32, schedule: Schedule = FORWARDS, first: int = 0

@@ -42,22 +42,24 @@ template <Format F, int K, class Sum> static void multiply_warp(void* const* lan
     each([](Sum& here, Sum& there) { there = here; });
 }
 template <class Sum>
-static void mma_of(Site site, Format f, int K, void (*compute)(void* const*, int), Sum* c, const uint32_t* a,
-                   const uint32_t* b) {
-    EMU_COUNT(lane() == 0 ? count_products(site, name_of(f), 2 * 16 * 8 * (uint64_t)K, 0) : (void)0);
+static void mma_of(Site site, void (*compute)(void* const*, int), Sum* c, const uint32_t* a, const uint32_t* b) {
     Fragments<Sum> mine{a, b, c};
     need_warps_of_32();
     meet(site, WARP, 0xffffffffu, &mine, compute);
 }
+#define EMU_COUNT_MMA(K) \
+    EMU_COUNT(lane() == 0 ? count_products(site, name_of(f), 2 * 16 * 8 * (uint64_t)(K), 0) : (void)0)
 void mma(Site site, Format f, int K, float* c, const uint32_t* a, const uint32_t* b) {
+    EMU_COUNT_MMA(K);
     const auto half = K == 16 ? multiply_warp<Format::HALF, 16, float> : multiply_warp<Format::HALF, 8, float>;
     const auto bfloat = K == 16 ? multiply_warp<Format::BFLOAT, 16, float> : multiply_warp<Format::BFLOAT, 8, float>;
     const auto tf32 = multiply_warp<Format::TF32, 8, float>;
-    mma_of(site, f, K, f == Format::TF32 ? tf32 : f == Format::HALF ? half : bfloat, c, a, b);
+    mma_of(site, f == Format::TF32 ? tf32 : f == Format::HALF ? half : bfloat, c, a, b);
 }
 void mma(Site site, Format f, int, int32_t* c, const uint32_t* a, const uint32_t* b) {
-    if (f == Format::SIGNED) mma_of(site, f, 32, multiply_warp<Format::SIGNED, 32, int32_t>, c, a, b);
-    else mma_of(site, f, 32, multiply_warp<Format::UNSIGNED, 32, int32_t>, c, a, b);
+    EMU_COUNT_MMA(32);
+    if (f == Format::SIGNED) mma_of(site, multiply_warp<Format::SIGNED, 32, int32_t>, c, a, b);
+    else mma_of(site, multiply_warp<Format::UNSIGNED, 32, int32_t>, c, a, b);
 }
 // A sum of halves is computed as float32, and rounded.
 void mma_halves(Site site, int K, uint32_t* c, const uint32_t* a, const uint32_t* b) {

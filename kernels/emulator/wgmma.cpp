@@ -119,6 +119,12 @@ static void check_descriptor(uint64_t bits, uintptr_t pc) {
         report("wgmma",
                "a swizzled matrix does not start in the first row of its pattern: its base offset must say so", pc);
 }
+#if defined(EMU_COUNTS)
+static void count_product(Site site, const Wgmma& what) {
+    const uint64_t columns = 8 * (uint64_t)what.blocks, K = depth(what.format), line = K * bits_of(what.format) / 8;
+    count_products(site, name_of(what.format), 2 * 64 * columns * K, line * (columns + (what.a_registers ? 0 : 64)));
+}
+#endif
 void wgmma(Site site, const Wgmma& what) {
     const uintptr_t pc = CALLER;
     Lane& mine = lane_of[thread()];
@@ -126,12 +132,7 @@ void wgmma(Site site, const Wgmma& what) {
     Sum* c[MAX_BLOCKS];
     for (int n = 0; n < what.blocks; n++) take(mine, *(c[n] = &sum_at(mine, what.c[n])), what.add, pc);
     Asked request{&what, c, thread(), mine.groups, first ? agent_start() : 0, nullptr};
-    if (first) {
-        const uint64_t columns = 8 * (uint64_t)what.blocks, line = depth(what.format) * (what.integers ? 1 : 2);
-        EMU_COUNT(count_products(site, name_of(what.format), 2 * 64 * columns * depth(what.format),
-                                 line * (columns + (what.a_registers ? 0 : 64))));
-        (void)columns, (void)line;
-    }
+    EMU_COUNT(first ? count_product(site, what) : (void)0);
     if (first) check_descriptor(what.b, pc);
     if (first && !what.a_registers) check_descriptor(what.a, pc);
     meet(site, WARPGROUP, ALIVE, &request, ask);

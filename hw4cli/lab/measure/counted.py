@@ -159,13 +159,13 @@ def _extended(
 
     def number(values: Sequence[int]) -> int:
         weights = _solved([[*map(Fraction, row)] for row in basis[:-1]], [Fraction(value) for value in values[:-1]])
-        again = sum(w * x for w, x in zip(weights, basis[-1], strict=True))
-        if abs(again - values[-1]) > values[-1] * Fraction(1, 100):
+        again = _sum(weights, basis[-1])
+        if 100 * abs(again - values[-1]) > values[-1]:
             raise MachineError(
                 f"{name} does not do the same for each tile of rows and keys: on small shapes its {symbol} does "
                 f"{values[-1]:,} of what its tiles would take {float(again):,.0f}"
             )
-        return batches * max(0, round(sum(w * x for w, x in zip(weights, wanted, strict=True))))
+        return batches * max(0, round(_sum(weights, wanted)))
 
     found: dict[str, Any] = {}
     for field in _NUMBERS:
@@ -175,6 +175,10 @@ def _extended(
         else:
             found[field] = number(values)
     return LaunchModel(symbol, **found)
+
+
+def _sum(weights: Sequence[Fraction], terms: Sequence[Any]) -> Fraction:
+    return sum((weight * term for weight, term in zip(weights, terms, strict=True)), Fraction(0))
 
 
 def _solved(rows: list[list[Fraction]], values: list[Fraction]) -> list[Fraction]:
@@ -213,7 +217,9 @@ def _measured(
 
 
 def _model(values: Sequence[Any]) -> LaunchModel:
-    return LaunchModel(*(tuple(value) if isinstance(value, list) else value for value in values))
+    symbol, *numbers = values
+    own: list[Any] = [tuple(number) if isinstance(number, list) else number for number in numbers]
+    return LaunchModel(symbol, *own)
 
 
 def _keep(path: Path, text: str) -> None:
