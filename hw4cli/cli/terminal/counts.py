@@ -14,6 +14,7 @@ from hw4cli.text.words import columns, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.emulator.counts import Counts, Line
+    from hw4cli.lab.measure.model import LaunchModel
 
 GPUS = ("GTX 1080", "MI210", "H100")  # of which times are predicted
 SMALL = Workload.one_head(1, 256, 64)  # which is counted, if no shape is given
@@ -32,13 +33,15 @@ def count_kernel(
     A shape that would take minutes is not executed: its times are predicted from counts of small ones. Raises
     MachineError and InputError as `lab.measure.counted.count` does.
     """
-    from hw4cli.lab.measure.counted import Part, count
+    from hw4cli.lab.measure.counted import Part, count, counted_models, model_of
 
     wanted = shape or replace(SMALL, causal=causal)
     small = wanted if wanted.flops <= MOST_OPERATIONS else Workload.one_head(1, 256, wanted.d, wanted.causal)
     progress.grow(1)
     (counts,) = count(variant, [Part(small)], props, advance=progress.add)
-    times = _predicted(variant, wanted, progress)
+    whole = small == wanted
+    known = [*map(model_of, counts)] if whole else counted_models(variant, wanted, props, progress)
+    times = _predicted(variant, wanted, props, known, progress)
     heading = f"{variant.name} on (B, N, d) = {small}{', causal' if small.causal else ''}, counted on the CPU"
     width = columns(sys.stdout)
     parts = [
@@ -168,20 +171,24 @@ def clocks_of(line: "Line") -> float:
     return sum(number / _PER_CLOCK[name] for name, number in amounts.items())
 
 
-def _predicted(variant: Variant, shape: Workload, progress: Progress) -> dict[str, list[float] | None]:
+def _predicted(
+    variant: Variant, shape: Workload, props: DeviceProperties, known: "Sequence[LaunchModel]", progress: Progress
+) -> dict[str, list[float] | None]:
     """The least and the most milliseconds that a kernel is predicted to take on each of GPUS; None where it does not
-    start."""
+    start. `known`: the models of its launches on the GPU that was counted for, which serve where the plan is the same.
+    """
     from hw4cli.lab.measure.counted import counted_models
     from hw4cli.lab.measure.explanation import explain_plan
     from hw4cli.lab.measure.gpus import model_named
     from hw4cli.lab.measure.predict import predicted
 
-    found: dict[str, list[float] | None] = {}
+    counted, found = variant.plan(shape, props), dict[str, list[float] | None]()
     for name in GPUS:
         gpu = model_named(name)
         try:
-            models = counted_models(variant, shape, gpu.props, progress)
             plan = variant.plan(shape, gpu.props)
+            alike = (plan.macros, plan.source, plan.splits) == (counted.macros, counted.source, counted.splits)
+            models = known if alike else counted_models(variant, shape, gpu.props, progress)
             facts, _ = explain_plan(variant.name, plan, models, gpu.props, gpu.rates, None)
         except (MachineError, InputError):
             found[name] = None

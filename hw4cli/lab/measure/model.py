@@ -22,6 +22,7 @@ from hw4cli.lab.stepper.work import Work, work
 from hw4cli.plans.common import converters_of
 from hw4cli.plans.formulas import FLOAT, Converters, ceil_div
 from hw4cli.plans.ladder import VARIANTS, block_of
+from hw4cli.plans.launch import ABSMAX_BYTES
 from hw4cli.plans.plan import DeviceProperties, Plan
 from hw4cli.plans.tensor import HALF
 from hw4cli.problem.workload import Workload
@@ -158,11 +159,15 @@ def _main(
     columns = _tensor_columns(macros, width) if tensor else 0 if doubles else 2 * width  # of all products
     integers = 2 * width * macros.get("INT8", 0)
     flops = 2 * columns * pairs
+    noted = ABSMAX_BYTES if plan.finds_absmax and len(plan.launches) == 1 else 0  # which are made larger, word by word
     by_polynomial = pairs // macros["POLYNOMIAL"] if macros.get("POLYNOMIAL") else 0
-    by_tensor_cores = flops if tensor else flops // 2 if entry and entry.rounded else 0
+    by_tensor_cores = flops if tensor else 0
+    if entry and entry.rounded:  # Q and K, 16 columns at a time
+        by_tensor_cores = 2 * 16 * ceil_div(width, 16) * pairs
+        flops = flops // 2 + by_tensor_cores
     return LaunchModel(
         symbol,
-        (FLOAT * shape.elements + keys_read + again, written),
+        (FLOAT * shape.elements + keys_read + again + noted, written + noted),
         moved_bytes(done.parts, blocks, plan, shape) if done else None,
         _shared(plan, blocks, shape, props),
         _operands(plan, blocks, shape),
@@ -227,27 +232,44 @@ def _paper(plan: Plan, shape: Workload, cache: int) -> LaunchModel:
         (3 * FLOAT * shape.elements + again, FLOAT * state * once + again * state // (shape.d + state)),
         (FLOAT * (2 * shape.elements + rows * (shape.d + state)), FLOAT * state * (rows + once)),
         WAVEFRONT * (shape.B * len(key0) * of_keys + tiles * of_both),
-        ffma_flops=4 * shape.d * pairs,
-        exponentials=pairs + 2 * tiles * BR,
+        ffma_flops=2 * shape.d * (pairs + rows * BC),
+        exponentials=rows * (BC + 2),
         tiles=tiles,
     )
 
 
 def _unfused(plan: Plan, shape: Workload, done: Work, props: DeviceProperties, cache: int) -> list[LaunchModel]:
-    """naive: its three launches, with the scores between them in device memory. A warp passes its row of scores three
-    times: meanwhile those of all warps that run at once are touched."""
-    blocks, E, S = blocks_of(plan, shape), FLOAT * shape.elements, FLOAT * shape.B * shape.N**2
-    pairs, tiles = shape.pairs, shape.B * blocks.tiles(plan.macros["BC"])
+    """naive: its three launches, with the scores between them in device memory: of tiles that some row sees, all are
+    written; of those, a row reads what it sees. A warp passes its row of scores three times: meanwhile those of all
+    warps that run at once are touched."""
+    blocks, E, m = blocks_of(plan, shape), FLOAT * shape.elements, plan.macros
+    tiles = shape.B * blocks.tiles(m["BC"])
+    stored = shape.B * int((blocks.rows * np.minimum(shape.N, -(-blocks.keys // m["BC"]) * m["BC"])).sum())
     scores, softmax, values = (launch.symbol for launch in plan.launches)
-    first, second, *last = ((part,) for part in done.parts)
-    third = [part for one in last for part in one]
-    moved = [moved_bytes(parts, blocks, plan, shape) for parts in (first, second, third)]
-    flops = 2 * shape.d * pairs
+    seen = np.arange(1, shape.N + 1) if shape.causal else np.full(shape.N, shape.N)  # keys of each row
+    pairs = shape.B * int(seen.sum())
+    S = FLOAT * pairs
+    read, _ = moved_bytes((done.parts[0],), blocks, plan, shape)
     held = occupancy(props, 1, 0, plan.launches[1].block)
     running = min(shape.B * shape.N, held.blocks * props.sms * plan.launches[1].block // props.lanes)
     again = int(2 * S * left(FLOAT * shape.N * running, cache)) if cache else 0
     return [
-        LaunchModel(scores, (2 * E, S), moved[0], 0, ffma_flops=flops, tiles=tiles),
-        LaunchModel(softmax, (S + again, S), moved[1], 0, exponentials=2 * pairs),
-        LaunchModel(values, (S + E, E), moved[2], 0, ffma_flops=flops),
+        LaunchModel(
+            scores, (2 * E, FLOAT * stored), (read, FLOAT * stored), 0, ffma_flops=2 * shape.d * stored, tiles=tiles
+        ),
+        LaunchModel(softmax, (S + again, S), (3 * S, S), 0, exponentials=2 * pairs),
+        LaunchModel(values, (S + E, E), (_read_by_elements(plan, shape, seen), E), 0, ffma_flops=2 * shape.d * pairs),
     ]
+
+
+def _read_by_elements(plan: Plan, shape: Workload, seen: Any) -> int:
+    """Bytes that blocks read where each thread has an element of O: the scores of their rows, and V of as many keys as
+    the last row of a batch sees."""
+    threads, N, d = plan.launches[2].block, shape.N, shape.d
+    first = np.arange(0, shape.B * N * d, threads, dtype=np.int64)
+    last_row = np.minimum(first + threads, shape.B * N * d) - 1
+    first_row, last_row = first // d, last_row // d
+    until = np.concatenate([[0], np.cumsum(np.tile(seen, shape.B))])
+    scores = int((until[last_row + 1] - until[first_row]).sum())
+    keys = seen[last_row % N] + np.where(last_row // N > first_row // N, seen[-1], 0)
+    return FLOAT * (scores + d * int(keys.sum()))

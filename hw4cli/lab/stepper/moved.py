@@ -51,6 +51,8 @@ def _amount(move: Move, loop: bool, blocks: BlockKeys, macros: Mapping[str, int]
     if not loop:
         keys = np.minimum(keys, BC)
     tiles = ceil_div(keys, BC)
+    # With a mask, a tile comes to its end, though the block's rows may not see that.
+    keys = np.minimum(tiles * BC, np.maximum(0, shape.N - blocks.first - move.ahead * BC))
     steps = tiles if loop else 1
     value_blocks = ceil_div(macros["BR"] * d, macros["THREADS"])
     of_unit = {
