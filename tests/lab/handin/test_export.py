@@ -11,7 +11,7 @@ from helpers import fails, hw4_env, random_block, run_hw4
 from needs import COMPILER, needs
 from slow import few, slow
 
-from hw4cli.device.nvrtc import CUDA13_CC, Compiler, find
+from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.emulator.program.attention import ACCEPTED, check_attention
 from hw4cli.emulator.program.build import Source, compile_program
@@ -180,7 +180,7 @@ def test_the_kernel_compiles_for_the_gtx_1080(exported, kernel):
     own = text[text.index("// ---- What") : text.index("// ---- The program")]
     tiles = sorted(set(re.findall(rf"{CLASS}<[\d, ]+>", text)))
     wanted = "\n".join(f"template __global__ void {kernel}<{tile}>(const Params);" for tile in tiles)
-    compiler = Compiler(find(CUDA13_CC, 61), 12000, 61)
+    compiler = Compiler(find(12000, 61), 12000, 61)
     assert compiler.compile(f"{own}\n{wanted}\n", "hw4.cu", ("--std=c++14",), 61)
 
 
