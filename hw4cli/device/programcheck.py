@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -35,8 +36,22 @@ _LAUNCH = re.compile(r"(\w+)\s*(?:<[^<>;]*>)?\s*<<<(.*?)>>>\s*\(", re.S)
 _NUMBERS = (
     re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)", re.M),
     re.compile(
-        r"\bconst(?:expr)?\s+(?:static\s+)?(?:unsigned\s+|signed\s+)?(?:int|size_t|unsigned|long)\s+(\w+)\s*=\s*([^;,]+);"
+        r"\b(?:(?:const|constexpr|static)\s+)*(?:unsigned\s+|signed\s+)?(?:int|size_t|unsigned|long|auto|u?int\d+_t)"
+        r"\s+(\w+)\s*=\s*([^;,]+);"
     ),
+)
+# A type's bytes, for sizeof.
+_BYTES = {
+    **dict.fromkeys(("char", "bool", "int8_t", "uint8_t"), 1),
+    **dict.fromkeys(("short", "half", "__half", "__nv_bfloat16", "int16_t", "uint16_t"), 2),
+    **dict.fromkeys(("int", "unsigned", "unsigned int", "float", "half2", "__half2", "int32_t", "uint32_t"), 4),
+    **dict.fromkeys(("double", "long", "long long", "unsigned long long", "size_t", "float2", "int2", "int64_t"), 8),
+    **dict.fromkeys(("float3", "int3"), 12),
+    **dict.fromkeys(("float4", "int4", "double2"), 16),
+}
+_SIZEOF = re.compile(r"\bsizeof\s*\(\s*([\w\s]+?)\s*\)")
+_CAST = re.compile(
+    r"\(\s*(?:int|size_t|unsigned(?:\s+int)?|long)\s*\)|\bstatic_cast\s*<[^<>]*>|\b(?:size_t|int)(?=\s*\()"
 )
 _DIM3 = r"\bdim3\b[^;(]*(?:\([^;]*?\)\s*,\s*)?\b{name}\s*(?:=\s*dim3\s*)?[({{]([^;]*?)[)}}]\s*[;,]"
 # What kernels use of C's headers, which NVRTC does not have.
@@ -71,6 +86,14 @@ _OPERATORS = {
 }
 
 
+@dataclass(frozen=True)
+class LaunchSize:
+    """Of a kernel's launches: the threads of a block, and its bytes of dynamic shared memory; None where unknown."""
+
+    threads: int | None
+    shared: int | None
+
+
 def check_program(
     files: Sequence[Path], props: DeviceProperties, include: Sequence[Path] = (), define: Sequence[str] = ()
 ) -> list[CheckedLaunch]:
@@ -96,22 +119,22 @@ def check_program(
         return [CheckedLaunch(name, capability, problem=problem, wrong=True)]
     if not used:
         return [CheckedLaunch(name, capability, problem="has no kernel", wrong=True)]
-    threads = block_sizes("\n".join(texts))
-    return [_row(name, capability, symbol, mine, props, threads) for symbol, mine in used.items()]
+    launches = launch_sizes("\n".join(texts), define)
+    return [_row(name, capability, symbol, mine, props, launches) for symbol, mine in used.items()]
 
 
 def _row(
-    name: str, capability: str, symbol: str, used: Usage, props: DeviceProperties, threads: Mapping[str, int]
+    name: str, capability: str, symbol: str, used: Usage, props: DeviceProperties, launches: Mapping[str, LaunchSize]
 ) -> CheckedLaunch:
     kernel = plain_name(symbol)
-    block = threads.get(kernel)
-    row = CheckedLaunch(name, capability, kernel, used.registers, used.spilled, used.shared, block)
-    if block is None:
-        return row
-    found = occupancy(props, used.registers, used.shared, block)
+    launch = launches.get(kernel, LaunchSize(None, None))
+    block, shared = launch.threads, used.shared + (launch.shared or 0)
+    if block is None or launch.shared is None:
+        return CheckedLaunch(name, capability, kernel, used.registers, used.spilled, shared, block)
+    found = occupancy(props, used.registers, shared, block)
     problem = None if found.blocks else f"cannot start {kernel}: one block needs more {' and '.join(found.limited_by)}"
     return CheckedLaunch(
-        *(name, capability, kernel, used.registers, used.spilled, used.shared, block),
+        *(name, capability, kernel, used.registers, used.spilled, shared, block),
         *(found.blocks, found.share, found.limited_by, problem),
         wrong=problem is not None,
     )
@@ -230,19 +253,30 @@ def _items(plain: str, start: int, end: int) -> list[tuple[int, int]]:
     return [*items, (begin, end)] if begin < end else items
 
 
-def block_sizes(text: str) -> dict[str, int]:
-    """The threads of a block by the kernel's name, as far as its launches say them in numbers."""
+def launch_sizes(text: str, define: Sequence[str] = ()) -> dict[str, LaunchSize]:
+    """The threads of a block and its dynamic shared memory by the kernel's name, as far as its launches say them in
+    numbers, macros, constants and variables that get one value: of several launches the one with the most."""
     plain = _COMMENT.sub(" ", text)
-    numbers: dict[str, str] = {}
+    numbers = {name: value or "1" for name, _, value in (word.partition("=") for word in define)}
     for pattern in _NUMBERS:
-        numbers |= {found[1]: found[2] for found in pattern.finditer(plain)}
-    sizes: dict[str, int] = {}
+        for found in pattern.finditer(plain):
+            if len(re.findall(rf"\b{found[1]}\s*(?:[-+*/%|&^]|<<|>>)?=(?!=)", plain)) <= 1:
+                numbers.setdefault(found[1], found[2])
+    sizes: dict[str, list[LaunchSize]] = {}
     for launch in _LAUNCH.finditer(plain):
         words = _split(launch[2])
-        size = _threads(words[1], plain, numbers) if len(words) > 1 else None
-        if size and 0 < size <= 1024:
-            sizes[launch[1]] = max(size, sizes.get(launch[1], 0))
-    return sizes
+        threads = _threads(words[1], plain, numbers) if len(words) > 1 else None
+        shared = _number(words[2], numbers) if len(words) > 2 else 0
+        known = threads if threads and 0 < threads <= 1024 else None
+        sizes.setdefault(launch[1], []).append(LaunchSize(known, shared))
+    return {kernel: _largest(all_) for kernel, all_ in sizes.items()}
+
+
+def _largest(launches: Sequence[LaunchSize]) -> LaunchSize:
+    """The most threads and the most shared memory; of either None if no launch says it."""
+    threads = [one.threads for one in launches if one.threads]
+    shared = [one.shared for one in launches]
+    return LaunchSize(max(threads, default=None), None if None in shared else max(n or 0 for n in shared))
 
 
 def _threads(words: str, text: str, numbers: Mapping[str, str]) -> int | None:
@@ -275,7 +309,9 @@ def _split(words: str) -> list[str]:
 def _number(words: str, numbers: Mapping[str, str], depth: int = 0) -> int | None:
     """The value of an expression of numbers and named constants, None if it is none."""
     try:
-        return _value(ast.parse(words.strip().replace("/", "//"), mode="eval").body, numbers, depth)
+        sized = _SIZEOF.sub(lambda match: str(_BYTES.get(" ".join(match[1].split()), match[1])), words)
+        text = re.sub(r"\b(\d+)[uUlL]+\b", r"\1", _CAST.sub("", sized))
+        return _value(ast.parse(text.strip().replace("/", "//"), mode="eval").body, numbers, depth)
     except (SyntaxError, ValueError, ZeroDivisionError, RecursionError):
         return None
 

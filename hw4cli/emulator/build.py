@@ -34,7 +34,16 @@ LANES = (32, 64)  # of a warp: NVIDIA's, and those of AMD's data-centre GPUs
 SECONDS = 300.0  # that a compilation may take
 # Vectors of float are read as floats and the other way round, as CUDA's compilers allow. A product that is added is
 # fused with the sum, also in loops that could be vectorized, where GCC would round it first.
-LANGUAGE = ("-std=c++17", "-fPIC", "-w", "-g1", "-fno-strict-aliasing", "-ffp-contract=fast", "-fno-tree-vectorize")
+LANGUAGE = (
+    "-std=c++17",
+    "-fPIC",
+    "-w",
+    "-g1",
+    "-fno-strict-aliasing",
+    "-ffp-contract=fast",
+    "-fno-tree-vectorize",
+    "-fno-finite-loops",
+)
 KERNELS_ALONE = "-nostdinc++"  # as with NVRTC, they have no standard library of C++; it takes longest to compile
 # What is counted keeps the loads of vectors whole, and each piece of straight code by itself.
 WHOLE_LOADS = ("-fno-tree-sra", "-fno-crossjumping", "-fno-if-conversion", "-fno-if-conversion2", "-fno-ipa-icf")

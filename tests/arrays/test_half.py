@@ -111,6 +111,15 @@ def test_scores_far_below_0_that_grow_are_weighed_right(dtype):
     assert_right(work, rounded(np.full((1, 1, 20, 64), 10.0), dtype), rounded(k, dtype), v)
 
 
+def test_keys_of_zeros_behind_keys_with_scores_far_below_0_have_all_the_weight():
+    """As where rows are padded: the new maximum is 0 itself, the smallest integer that is no negative number's."""
+    work = Workload(FLOAT16, 1, 1, 1, 20, 600, 64)
+    k = np.zeros((1, 1, 600, 64))
+    k[:, :, :300] = -10
+    _, _, v = random_words(work)
+    assert_right(work, rounded(np.full((1, 1, 20, 64), 10.0), FLOAT16), rounded(k, FLOAT16), v)
+
+
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
 def test_scores_that_grow_along_the_keys_are_rescaled(dtype):
     work = Workload(dtype, 1, 1, 1, 140, 600, 64)

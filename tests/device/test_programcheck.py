@@ -3,8 +3,9 @@
 from pathlib import Path
 
 import pytest
+from slow import slow
 
-from hw4cli.device.programcheck import block_sizes, check_program, devices_part, plain_name
+from hw4cli.device.programcheck import LaunchSize, check_program, devices_part, launch_sizes, plain_name
 from hw4cli.errors import MachineError
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
 
@@ -51,9 +52,27 @@ def test_what_is_the_host_s_becomes_empty_lines():
 
 
 def test_a_launch_says_how_many_threads_a_block_has_where_it_says_it_in_numbers():
-    assert block_sizes(PROGRAM) == {"tiles": 256, "plain": 64}
-    assert block_sizes("void f(int n) { k<<<1, n>>>(); }") == {}
-    assert block_sizes("const int N = 8; /* k<<<1, 1>>>() */ void f() { k<<<1, dim3(N, N / 2, 2)>>>(); }") == {"k": 64}
+    assert launch_sizes(PROGRAM) == {"tiles": LaunchSize(256, 0), "plain": LaunchSize(64, 0)}
+    assert launch_sizes("void f(int n) { k<<<1, n>>>(); }") == {"k": LaunchSize(None, 0)}
+    text = "const int N = 8; /* k<<<1, 1>>>() */ void f() { k<<<1, dim3(N, N / 2, 2)>>>(); }"
+    assert launch_sizes(text) == {"k": LaunchSize(64, 0)}
+
+
+@pytest.mark.parametrize(
+    ("text", "shared"),
+    [
+        ("k<<<g, 64, 4096>>>(x);", 4096),
+        ("#define BR 64\nk<<<g, BR, 3 * BR * (32 + 1) * sizeof(float)>>>(x);", 25344),
+        ("size_t bytes = (size_t)2 * sizeof(float4) * 64u; k<<<g, 64, bytes, stream>>>(x);", 2048),
+        ("k<<<g, 64, n * sizeof(float)>>>(x);", None),
+        ("int bytes = 4; if (wide) bytes = 8; k<<<g, 64, bytes>>>(x);", None),
+        ("k<<<g, 64, 16>>>(x); k<<<g, 64, 48>>>(x);", 48),
+        ("k<<<g, 64, 16>>>(x); k<<<g, 64, n>>>(x);", None),
+        ("k<<<g, 64, WIDE * 4>>>(x);", 256),
+    ],
+)
+def test_dynamic_shared_memory_is_what_a_launch_says_or_unknown(text, shared):
+    assert launch_sizes(text, ["WIDE=64"]) == {"k": LaunchSize(64, shared)}
 
 
 @pytest.mark.parametrize(
@@ -99,3 +118,21 @@ def test_a_kernel_that_does_not_compile_is_a_problem_with_its_line(tmp_path):
 def test_programs_are_not_compiled_for_amd(tmp_path):
     with pytest.raises(MachineError, match="gfx90a is AMD's"):
         check_program([tmp_path / "mine.cu"], AMD_DEVICES["gfx90a"])
+
+
+@slow
+def test_occupancy_counts_dynamic_shared_memory_and_is_not_told_where_its_size_is_unknown(tmp_path):
+    def row(bytes_):
+        path = tmp_path / "mine.cu"
+        path.write_text(
+            "__global__ void k(float* x) { extern __shared__ float s[]; s[threadIdx.x] = 1; __syncthreads();\n"
+            "    x[threadIdx.x] = s[0]; }\n"
+            f"void f(float* x, int n) {{ k<<<1, 64, {bytes_}>>>(x); }}\n"
+        )
+        return checked(path, 80)[0]
+
+    none, half, all_, too_much, unknown = map(row, ("0", "80 * 1024", "160 << 10", "200 << 10", "n"))
+    assert (half.blocks, half.shared_bytes, half.limited_by) == (2, 80 << 10, ("shared memory",))
+    assert none.blocks > half.blocks > all_.blocks == 1
+    assert too_much.wrong and "one block needs more shared memory" in too_much.problem
+    assert (unknown.blocks, unknown.occupancy, unknown.threads) == (None, None, 64)

@@ -33,6 +33,7 @@ LANGUAGE = (
     "-fno-strict-aliasing",
     "-ffp-contract=fast",
     "-fno-tree-vectorize",
+    "-fno-finite-loops",  # an endless loop stays one
 )
 SUFFIXES = (".cu", ".cpp", ".cc", ".cxx", ".c", ".hip")
 # Memory that a kernel allocates is a GPU's: what a program's own code calls is the runtime's.
