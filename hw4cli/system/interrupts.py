@@ -6,8 +6,10 @@ ends at once, because an import may swallow an exception or replace it by anothe
 raised, but not inside a block of SignalsDeferred. A signal that was ignored when the process started stays ignored
 (nohup; `command &` in a script), but programs that are started get the default.
 
-Python runs a handler only between its own instructions, in the main thread. Where that waits in a driver's call for a
-kernel that never ends, be it in the clean-up, a command that has called `end_if_stuck` ends all the same.
+Python runs a handler only between its own instructions, in the main thread. A signal that comes between two of them,
+just before a wait (for a child, a thread, a queue), would be seen after it: a nudge follows each signal, and ends the
+wait. Where the main thread waits in a driver's call for a kernel that never ends, be it in the clean-up, a command that
+has called `end_if_stuck` ends all the same.
 """
 
 # Python itself has imported these. The module signal would import enum: some milliseconds in which Python would answer
@@ -25,6 +27,8 @@ CLEAN_UP = (
 )
 STUCK = 1.5  # seconds after a signal in which the main thread must have ended, where that is asked for
 AGAIN = 0.01  # seconds until an interrupt comes again that Python dropped
+NUDGE = _signal.SIGURG  # a signal that does nothing where nobody asks for it; here it ends a wait, and nothing more
+NUDGE_AFTER = 0.05  # seconds after a signal: its handler has run by then, or the main thread is in a wait or in C
 
 # These stay ignored in programs, too: Python resets the first two, and those of a terminal would stop a program.
 KEPT = {_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGTTIN, _signal.SIGTTOU, _signal.SIGTSTP}
@@ -32,6 +36,8 @@ KEPT = {_signal.SIGPIPE, _signal.SIGXFSZ, _signal.SIGTTIN, _signal.SIGTTOU, _sig
 _last = 0.0  # when KeyboardInterrupt was last raised
 _deferrals = 0  # nested blocks of SignalsDeferred
 _pending = False  # whether a signal came in such a block
+_watched = False  # whether a thread learns of signals
+_ends_if_stuck = False  # whether that thread ends the process where the main thread does not
 
 
 def exit_on_signals() -> None:
@@ -45,8 +51,9 @@ def exit_on_signals() -> None:
 
 
 def raise_on_signals() -> None:
-    """From now on the signals that ended the process raise KeyboardInterrupt."""
+    """From now on the signals that ended the process raise KeyboardInterrupt, also in a wait that began just after."""
     _replace(exit_interrupted, _raise)
+    _watch_signals()
 
 
 def exit_on_signals_again() -> None:
@@ -103,26 +110,43 @@ def _handled() -> list[int]:
     return [number for number in SIGNALS if _signal.getsignal(number) in (_raise, exit_interrupted)]
 
 
+def _watch_signals() -> None:
+    """Let a thread learn of signals, however busy the main thread is: their numbers come through a pipe. Without effect
+    where the handlers are not the command's; where no thread or pipe can be made, signals come as Python has them."""
+    global _watched
+    if _watched or not _handled():
+        return
+    try:
+        reader, writer = os.pipe()
+        _thread.start_new_thread(_watch, (reader, _thread.get_ident()))
+    except (OSError, RuntimeError):
+        return
+    _watched = True
+    os.set_blocking(writer, False)
+    _signal.signal(NUDGE, _nothing)
+    _signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
+
+
+def _watch(reader: int, main_thread: int) -> None:
+    while True:
+        if not {*os.read(reader, 64)} & {*_handled()}:
+            continue
+        time.sleep(NUDGE_AFTER)
+        _signal.pthread_kill(main_thread, NUDGE)
+        if _ends_if_stuck:
+            time.sleep(STUCK - NUDGE_AFTER)
+            try:
+                _kill_children()
+            finally:
+                exit_interrupted()
+
+
 def end_if_stuck() -> None:
     """From now on a signal ends the process and its children after STUCK seconds, whatever the main thread does: for
     commands that leave nothing half-done. Without effect where the handlers are not the command's."""
-    if not _handled():
-        return
-    reader, writer = os.pipe()
-    os.set_blocking(writer, False)
-    _signal.set_wakeup_fd(writer, warn_on_full_buffer=False)
-    _thread.start_new_thread(_end_if_stuck, (reader,))
-
-
-def _end_if_stuck(reader: int) -> None:
-    """Wait for signals, whose numbers come through a pipe, however busy the main thread is."""
-    while not {*os.read(reader, 64)} & {*_handled()}:
-        pass
-    time.sleep(STUCK)
-    try:
-        _kill_children()
-    finally:
-        exit_interrupted()
+    global _ends_if_stuck
+    _watch_signals()
+    _ends_if_stuck = True
 
 
 def _kill_children() -> None:

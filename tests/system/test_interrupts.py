@@ -70,6 +70,48 @@ def test_the_installed_script_has_no_traceback_while_it_imports_and_a_signal_tha
     assert (process.wait(HANGS), process.stderr.read()) == (ends, "")
 
 
+# A wait without a limit in the main thread, and a signal as it comes between two instructions, just before the wait: no
+# system call is interrupted by it.
+WAITING = """
+import _thread, os, queue, select, signal, subprocess, sys, threading, time
+from hw4cli.system import interrupts
+
+def child():  # it ends with this process
+    return subprocess.Popen(["cat"], stdin=os.pipe()[0], stdout=subprocess.PIPE, start_new_session=True)
+
+def signal_once_it_waits(task):
+    while open(f"/proc/self/task/{task}/stat").read().rpartition(")")[2].split()[0] != "S":
+        time.sleep(0.01)
+    time.sleep(0.1)
+    _thread.interrupt_main(signal.SIGTERM)
+
+interrupts.exit_on_signals()
+interrupts.raise_on_signals()
+threading.Thread(target=signal_once_it_waits, args=(threading.get_native_id(),), daemon=True).start()
+try:
+    %s
+except KeyboardInterrupt:
+    os._exit(7)
+"""
+WAITS = {
+    "a child's end": "child().wait()",
+    "a child's output": "child().communicate()",
+    "an event": "threading.Event().wait()",
+    "a queue": "queue.SimpleQueue().get()",
+    "a thread": "thread = threading.Thread(target=time.sleep, args=(300,), daemon=True); thread.start(); thread.join()",
+    "a pipe": "poll = select.poll(); poll.register(os.pipe()[0], select.POLLIN); poll.poll(None)",
+}
+
+
+@pytest.mark.parametrize("what", WAITS)
+def test_a_signal_that_comes_just_before_a_wait_without_a_limit_ends_it(what):
+    process = subprocess.Popen([sys.executable, "-c", WAITING % WAITS[what]], cwd=ROOT)
+    try:
+        assert process.wait(HANGS) == 7
+    finally:
+        process.kill()
+
+
 def test_a_second_interrupt_does_not_disturb_the_clean_up_after_the_first(monkeypatch):
     monkeypatch.setattr(interrupts, "_last", 0.0)
     raised = []
