@@ -50,8 +50,7 @@ test: $(python_for_dev)  ## install and run the tests, but for the slow ones: ab
 test-all: $(python_for_dev)  ## run all tests, the slow ones too: about half an hour (gpu-test runs those that need a GPU)
 	$(pytest) -m "not gpu"
 
-# First most of them, side by side; then those that compare times, one after the other. NumPy needs no threads beside them.
-gpu-test: export OPENBLAS_NUM_THREADS = 1
+# First most of them, side by side; then those that compare times, one after the other.
 gpu-test: $(python_for_dev)  ## run the tests that need a GPU: 7 minutes on one H100 and 16 cores
 	$(PYTHON) -m pytest tests/gpu -n $(GPU_TEST_PROCESSES) --dist worksteal -m "not alone"; together=$$?; \
 	$(PYTHON) -m pytest tests/gpu -m alone && exit $$together

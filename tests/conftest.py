@@ -8,6 +8,10 @@ import sys
 from contextlib import suppress
 from subprocess import CompletedProcess
 
+# NumPy's BLAS reads it when it is loaded: a second thread waits by spinning, which doubles what small products take of
+# the processors' time. Tests run beside others.
+os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
+
 import pytest
 from boards import write_class
 from browser import chromium  # noqa: F401 (a fixture)
@@ -102,6 +106,19 @@ def kernels_on_the_cpu_need_a_compiler():
     with pytest.MonkeyPatch.context() as patch:
         if why_not(COMPILER):
             patch.setattr("hw4cli.emulator.build.find_compiler", lambda: skip_without(COMPILER))
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def compiled(tmp_path_factory):
+    """A folder for what is compiled, which all tests share, those of other processes too: the runtime of kernels on
+    the CPU takes twenty seconds to compile. On a GPU it is the user's, where kernels are kept from run to run."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
+    folder.mkdir(exist_ok=True)
+    with pytest.MonkeyPatch.context() as patch:
+        if not GPU_IS_HERE:
+            patch.setenv("CUPY_CACHE_DIR", str(folder))
         yield
 
 

@@ -5,7 +5,7 @@ import sys
 
 import numpy as np
 import pytest
-from helpers import JUDGE_T01, definition, fails, random_block, run_hw4, write_case
+from helpers import JUDGE_T01, definition, fails, random_block, run_here, write_case
 from slow import slow
 
 from hw4cli.errors import InputError
@@ -19,7 +19,7 @@ def causal(block):
 
 
 def done(*words):
-    result = run_hw4(*words)
+    result = run_here(*words)
     assert result.returncode == 0, result.stderr
     return result.stdout
 
@@ -70,7 +70,7 @@ def test_a_mistake_with_the_mask_is_named(tmp_path, mistake):
     write_case(tmp_path / "in", block)
     causal(block).astype("<f4").tofile(tmp_path / "in.causal.out")
     WRONG[mistake](block).astype("<f4").tofile(tmp_path / "mine")
-    result = run_hw4("verify", tmp_path / "mine", tmp_path / "in.causal.out")
+    result = run_here("verify", tmp_path / "mine", tmp_path / "in.causal.out")
     assert result.returncode == 1
     assert f"the wrong rows equal attention computed {mistake}" in " ".join(result.stdout.split())
 
@@ -78,14 +78,14 @@ def test_a_mistake_with_the_mask_is_named(tmp_path, mistake):
 @slow
 def test_the_judge_compares_with_causal_answers(folder):
     assert "AC" in done(*JUDGE_T01, "--causal", "--dir", folder)
-    unmasked = run_hw4(*JUDGE_T01, "--causal", "--dir", folder, "--program", f"{sys.executable} -P -m hw4cli")
+    unmasked = run_here(*JUDGE_T01, "--causal", "--dir", folder, "--program", f"{sys.executable} -P -m hw4cli")
     assert unmasked.returncode == 1, unmasked.stderr
     assert "NA" in unmasked.stdout
 
 
 def test_answers_that_are_missing_are_named_with_the_command_that_makes_them(folder, tmp_path):
-    fails(run_hw4("judge", "t01", "--dir", folder), 3, "hw4 gen t01 --dir")
-    fails(run_hw4("judge", "t01", "--causal", "--dir", tmp_path), 3, "--causal`")
+    fails(run_here("judge", "t01", "--dir", folder), 3, "hw4 gen t01 --dir")
+    fails(run_here("judge", "t01", "--causal", "--dir", tmp_path), 3, "--causal`")
 
 
 def test_a_judging_of_causal_answers_is_not_resumed_as_another(tmp_path):

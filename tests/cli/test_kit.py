@@ -4,7 +4,7 @@ import shutil
 import subprocess
 
 import pytest
-from helpers import fails, run_hw4
+from helpers import fails, run_here
 from needs import needs
 from slow import slow
 
@@ -28,7 +28,7 @@ inline int cudaFree(void *place) { free(place); return 0; }
 @pytest.fixture(scope="module")
 def kit(tmp_path_factory):
     folder = tmp_path_factory.mktemp("kit") / "mine"
-    result = run_hw4("kit", folder)
+    result = run_here("kit", folder)
     assert result.returncode == 0, result.stderr
     return folder
 
@@ -46,7 +46,7 @@ def test_its_program_reads_and_writes_the_format_and_the_judge_says_that_the_ker
     (tmp_path / "hw4.cpp").write_text((kit / "hw4.cu").read_text().replace("<<<blocks, threads>>>", ""))
     subprocess.run(["g++", "-I.", "hw4.cpp", "-o", "hw4"], cwd=tmp_path, check=True, capture_output=True)
     args = ("t01", "--dir", kit / "testcases", "--program", tmp_path / "hw4", "--limit", "t01=120")
-    result = run_hw4("judge", *map(str, args))
+    result = run_here("judge", *map(str, args))
     assert result.returncode == 1 and "the whole output is zeros" in " ".join(result.stdout.split()), result.stdout
 
 
@@ -61,9 +61,9 @@ def test_its_makefile_builds_it(kit, tmp_path):
 
 def test_what_is_there_is_kept_and_a_folder_that_has_all_is_refused(kit, tmp_path):
     (tmp_path / "hw4.cu").write_text("my work")
-    result = run_hw4("kit", tmp_path)
+    result = run_here("kit", tmp_path)
     assert result.returncode == 0 and f"kept {tmp_path}/hw4.cu" in result.stdout
     assert (tmp_path / "hw4.cu").read_text() == "my work" and (tmp_path / "Makefile").exists()
-    fails(run_hw4("kit", kit), 2, "take another folder")
-    fails(run_hw4("kit", tmp_path / "b", "t99"), 2, "no case 't99'")
+    fails(run_here("kit", kit), 2, "take another folder")
+    fails(run_here("kit", tmp_path / "b", "t99"), 2, "no case 't99'")
     assert not (tmp_path / "b").exists()

@@ -5,7 +5,7 @@ import os
 import click
 import pytest
 from boards import RIGHT, write
-from helpers import HANGS, ROOT, fails, random_block, run_hw4, write_case
+from helpers import ROOT, fails, random_block, run_here, write_case
 from leaderboards import entry
 from slow import slow
 from student import student
@@ -61,7 +61,7 @@ PLACES = {
 
 
 def fails_in_one_sentence(line, path, statuses=(2,)):
-    result = run_hw4(*line.format(path, folder=path.parent).split(), timeout=HANGS)
+    result = run_here(*line.format(path, folder=path.parent).split())
     assert result.returncode in statuses, result.stderr
     assert result.stderr.count("\n") == 1, result.stderr
     assert path.name in result.stderr
@@ -103,7 +103,7 @@ def test_a_journal_that_is_a_pipe_loses_nobody_elses_results(tmp_path):
     write(tmp_path / "ben", RIGHT, user="ben")
     path.unlink()
     os.mkfifo(path)
-    result = run_hw4("scoreboard", tmp_path, timeout=HANGS)
+    result = run_here("scoreboard", tmp_path)
     assert result.returncode == 3
     assert "ben" in result.stdout
     assert "ann/journal.jsonl: it is not a regular file" in result.stdout
@@ -114,10 +114,10 @@ def test_odd_files_in_a_reports_folder_are_named_and_passed_over(tmp_path):
     folder = student(tmp_path / "mine")
     (folder / "deep.json").write_text("[" * 100_000)
     os.mkfifo(folder / "picture.svg")
-    assert run_hw4("report", folder, timeout=HANGS).returncode == 0
+    assert run_here("report", folder).returncode == 0
     path = folder / "report.md"
     path.write_text(path.read_text() + "\n![a pipe](picture.svg)\n")
-    result = run_hw4("report", folder, timeout=HANGS)
+    result = run_here("report", folder)
     assert result.returncode == 0
     assert "deep.json cannot be read as JSON" in result.stderr
     assert "There is no picture picture.svg" in (folder / "report.html").read_text()

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from helpers import HANGS, random_block, start_hw4, wait_until, write_case
 from needs import needs
+from slow import slow
 
 from hw4cli.problem.oracle import exact_attention
 
@@ -65,6 +66,7 @@ def test_a_kernel_of_ones_own_answers_a_file_on_the_emulated_gpu(hw4, mine, tmp_
 
 
 @needs("clang++")
+@slow  # it compiles the runtime, too
 def test_clang_compiles_kernels_too(hw4, tmp_path):
     done = hw4("check", "flash", "split", "--run", *SMALL, env={"CXX": "clang++"})
     assert (done.returncode, done.stdout) == (0, "flash: no mistake found\nsplit: no mistake found\n"), done.stderr

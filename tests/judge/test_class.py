@@ -8,7 +8,7 @@ import time
 
 import psutil
 from classes import board, class_args, correct, judge_class, submit
-from helpers import HANGS, JUDGE_T01, OPEN, fails, run_hw4, start_hw4, wait_until
+from helpers import HANGS, JUDGE_T01, OPEN, fails, run_here, start_hw4, wait_until
 from needs import needs
 
 from hw4cli.judge.scoring import journal
@@ -214,20 +214,20 @@ def test_a_missing_slurm_is_reported(workdir, folder, tmp_path):
     submit(workdir, "ann", hw4="#!/bin/true\n")
     path = {"PATH": str(tmp_path)}
     args = ("judge", "t01", "--dir", folder)
-    fails(run_hw4(*args, "--srun", "-p x", env=path), 3, "srun cannot be started: there is no such program on PATH")
+    fails(run_here(*args, "--srun", "-p x", env=path), 3, "srun cannot be started: there is no such program on PATH")
     array = ("--class", "submissions", "--output", "out", "--slurm", "-p x")
-    fails(run_hw4(*args, *array, env=path), 3, "scontrol cannot be started: there is no such program on PATH")
+    fails(run_here(*args, *array, env=path), 3, "scontrol cannot be started: there is no such program on PATH")
 
 
 def test_a_launcher_may_be_any_command_that_runs_a_command(workdir, folder):
     program = submit(workdir, "ann", hw4=correct(folder, workdir / "runs")) / "hw4"
     args = (*JUDGE_T01, "--dir", folder, "--launcher", "env A=1 nice", "--program")
-    result = run_hw4(*args, program)
+    result = run_here(*args, program)
     assert result.returncode == 0, result.stdout + result.stderr
     assert not list(workdir.glob("hw4-judge-*"))
     program.write_text('#!/bin/sh\necho "A is $A" >&2\nexit 3\n')
-    assert "exit code 3: A is\n" in run_hw4(*args, program, env={"A": "0"}).stdout
-    assert "exit code 3: A is 1" in run_hw4(*args, program, "--pass-env", "A", env={"A": "0"}).stdout
+    assert "exit code 3: A is\n" in run_here(*args, program, env={"A": "0"}).stdout
+    assert "exit code 3: A is 1" in run_here(*args, program, "--pass-env", "A", env={"A": "0"}).stdout
 
 
 def test_resuming_a_finished_class_of_two_hundred_takes_milliseconds_a_student(workdir):

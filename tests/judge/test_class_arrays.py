@@ -4,7 +4,7 @@ import os
 
 import pytest
 from cluster import answering_program, shell_program
-from helpers import OPEN, fails, run_hw4
+from helpers import OPEN, fails, run_here
 
 from hw4cli.judge.submission import scan
 from hw4cli.sandbox import slurm
@@ -39,7 +39,7 @@ def test_an_array_that_nobody_could_wait_for_is_cancelled(commands, two, tmp_pat
     answering_program(tmp_path / "class" / "ann" / "hw4", two)
     (tmp_path / "out" / "slurm" / "job").mkdir(parents=True)  # in the way
     args = ("--class", tmp_path / "class", "--output", tmp_path / "out", "--dir", two, "--slurm", "-N1", *OPEN)
-    fails(run_hw4("judge", *args, "t01"), 3, f"cannot write {tmp_path}/out/slurm/job: Is a directory")
+    fails(run_here("judge", *args, "t01"), 3, f"cannot write {tmp_path}/out/slurm/job: Is a directory")
     assert (tmp_path / "cancelled").read_text() == "7\n"
 
 
@@ -49,7 +49,7 @@ def test_a_student_whose_task_never_began_is_reported_with_what_the_task_printed
     (tmp_path / "out" / "slurm").mkdir(parents=True)
     (tmp_path / "out" / "slurm" / "7_0.txt").write_text("slurmstepd: error: the node has no disk\n")
     args = ("--class", tmp_path / "class", "--output", tmp_path / "out", "--dir", two, "--slurm", "-N1", *OPEN)
-    result = run_hw4("judge", *args, "t01")
+    result = run_here("judge", *args, "t01")
     assert result.returncode == 3, result.stderr
     assert "ann: its task ended before all was judged: the node has no disk" in result.stderr
 

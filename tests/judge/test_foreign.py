@@ -5,7 +5,7 @@ import shutil
 
 import numpy as np
 import pytest
-from helpers import OPEN, fails, make_cases, random_block, run_hw4, write_case
+from helpers import OPEN, fails, make_cases, random_block, run_here, write_case
 from slow import slow
 
 from hw4cli.problem import suite
@@ -49,7 +49,7 @@ def program(theirs, tmp_path):
 
 
 def judged(tmp_path, *args, code=1):
-    result = run_hw4("judge", *map(str, args), "-o", str(tmp_path / "out"))
+    result = run_here("judge", *map(str, args), "-o", str(tmp_path / "out"))
     assert result.returncode == code, result.stdout + result.stderr
     [one] = json.loads((tmp_path / "out" / "results.json").read_text())["standings"]
     return {row["case"]: row for row in one["results"]}, " ".join(result.stderr.split()), one
@@ -70,7 +70,7 @@ def test_a_folder_of_any_names_is_judged_and_what_is_assumed_is_said(theirs, pro
     after = {path.name: path.read_bytes() for path in theirs.iterdir() if path.name != ".hw4-sums.json"}
     assert after == before, "nothing is written into the course's folder but the record of hashes"
     assert (one["score"], one["upper_bound"]) == (54, False)
-    shown = run_hw4("scoreboard", tmp_path / "out").stdout
+    shown = run_here("scoreboard", tmp_path / "out").stdout
     assert "at most" not in shown, "all of their cases are judged, which the assignment's thirty do not change"
 
 
@@ -84,7 +84,7 @@ def test_an_answer_that_is_missing_is_computed_once(theirs, program, tmp_path):
     again, said, _ = judged(tmp_path, "2.in", "--suite", theirs, "--program", program, code=0)
     assert (first["2.in"]["verdict"], again["2.in"]["verdict"]) == ("NA", "AC")
     assert answer.stat().st_ino == inode and "computed" not in said
-    assert run_hw4("gen", "--suite", theirs).returncode == 0
+    assert run_here("gen", "--suite", theirs).returncode == 0
     assert len(list((tmp_path / "cache/hw4/answers").glob("*.out"))) == 2, "gen computes those of all cases"
 
 
@@ -116,11 +116,11 @@ def test_a_foreign_case_of_a_known_name_names_the_way_to_take_it(theirs, tmp_pat
 
 def test_what_is_no_case_is_refused_in_one_sentence(theirs, tmp_path):
     (tmp_path / "empty").mkdir()
-    fails(run_hw4("judge", "--suite", tmp_path / "empty"), 2, "holds no case")
-    fails(run_hw4("judge", "--suite", tmp_path / "nothing"), 2, "there is no suite")
+    fails(run_here("judge", "--suite", tmp_path / "empty"), 2, "holds no case")
+    fails(run_here("judge", "--suite", tmp_path / "nothing"), 2, "there is no suite")
     (theirs / "cut").write_bytes((theirs / "t01").read_bytes()[:-4])
     (theirs / "cut.out").write_bytes(b"")
-    fails(run_hw4("judge", "--suite", theirs), 2, "cut has an answer, but is no input")
+    fails(run_here("judge", "--suite", theirs), 2, "cut has an answer, but is no input")
 
 
 def test_their_cases_have_the_assignments_limits_for_its_shapes(theirs):
@@ -139,8 +139,8 @@ def test_a_class_is_judged_by_their_cases_and_by_secret_ones_of_the_same_shapes(
     (student / "hw4").write_text('#!/bin/sh\ncp "$(dirname "$0")/answer" "$2"\n')
     (student / "hw4").chmod(0o755)
     args = ("judge", "t01", "--suite", theirs, "--class", "submissions", *OPEN)
-    assert run_hw4(*args, "-o", "open").returncode == 0
-    assert run_hw4(*args, "-o", "secret", "--secret-seeds").returncode == 0
+    assert run_here(*args, "-o", "open").returncode == 0
+    assert run_here(*args, "-o", "secret", "--secret-seeds").returncode == 0
 
     def verdict(folder):
         [one] = json.loads((tmp_path / folder / "results.json").read_text())["standings"]
@@ -154,12 +154,12 @@ def test_a_suites_file_without_hashes_is_made_and_says_them(tmp_path, monkeypatc
     monkeypatch.chdir(tmp_path)
     own = tmp_path / "own.toml"
     own.write_text("[cases]\na = {shape = [1, 16, 4], seed = 3, limit = 2}\nb = {shape = [1, 8, 4], limit = 2}\n")
-    made = run_hw4("gen", "--suite", own)
+    made = run_here("gen", "--suite", own)
     assert made.returncode == 0, made.stderr
     lines = [line.split('"')[1] for line in made.stderr.splitlines() if "sha256 = " in line]
     assert len(lines) == 2 and all(len(line) == 64 for line in lines)
     before = (tmp_path / "testcases" / "a").read_bytes()
-    assert "2 of 2 cases there already" in run_hw4("gen", "--suite", own).stderr
+    assert "2 of 2 cases there already" in run_here("gen", "--suite", own).stderr
     assert (tmp_path / "testcases" / "a").read_bytes() == before
     rows, _, _ = judged(tmp_path, "--suite", own, "--program", "/bin/true")
     assert {row["reason"] for row in rows.values()} == {"no output file"}

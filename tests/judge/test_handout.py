@@ -10,7 +10,7 @@ from datetime import UTC, datetime
 import pytest
 from boards import RIGHT, write
 from classes import correct, judge_class, submit
-from helpers import fails, run_hw4
+from helpers import fails, run_here
 from needs import needs
 
 from hw4cli.judge import handout
@@ -78,7 +78,7 @@ def test_the_commands_of_a_handout_reproduce_the_failure(workdir, folder):
     [judge] = [line for line in commands(text) if "judge" in line]
     assert judge == "hw4 judge t01 --program ./hw4 --limit t01=7"
     args = judge.split()[1:]
-    result = run_hw4(*args, "--dir", folder, cwd=workdir / "submissions" / "ann")
+    result = run_here(*args, "--dir", folder, cwd=workdir / "submissions" / "ann")
     assert result.returncode == 1
     assert "exit code 3: oh dear" in result.stdout
 
@@ -118,7 +118,7 @@ def test_a_users_name_in_a_journal_cannot_redirect_its_handout(tmp_path):
     (tmp_path / "else").mkdir()
     for name, user in (("a", "../else"), ("b", str(tmp_path / "else")), ("c", ".."), ("d", "d")):
         write(tmp_path / "out" / name, RIGHT, user=user, cases=["t01"])
-    assert run_hw4("judge", "--rescore", tmp_path / "out").returncode == 0
+    assert run_here("judge", "--rescore", tmp_path / "out").returncode == 0
     assert list((tmp_path / "else").iterdir()) == []
     assert sorted(path.parent.name for path in tmp_path.rglob(handout.PAGE)) == ["d"]
 
@@ -126,7 +126,7 @@ def test_a_users_name_in_a_journal_cannot_redirect_its_handout(tmp_path):
 def test_rescore_writes_handouts_by_the_new_rules(tmp_path):
     for user in ("ann", "ben"):
         write(tmp_path / "out" / user, RIGHT, user=user, cases=["t01"])
-    assert run_hw4("judge", "--rescore", tmp_path / "out", "--limit", "t01=0.1").returncode == 0
+    assert run_here("judge", "--rescore", tmp_path / "out", "--limit", "t01=0.1").returncode == 0
     text = (tmp_path / "out" / "ann" / handout.TEXT).read_text()
     assert "0 of 1 cases AC" in text
     assert "--limit t01=0.1" in text
@@ -149,9 +149,9 @@ def test_a_late_submission_is_marked_everywhere_without_a_penalty(workdir, folde
     }
     assert "Handed in" in (workdir / "out" / "ben" / handout.TEXT).read_text()
     page = workdir / "board.html"
-    assert run_hw4("scoreboard", "out", "-o", page).returncode == 0
+    assert run_here("scoreboard", "out", "-o", page).returncode == 0
     assert page.read_text().count("<small>late</small>") == 1
-    other = run_hw4("scoreboard", "out", "--due", "2026-05-01T10:00+00:00").stdout
+    other = run_here("scoreboard", "out", "--due", "2026-05-01T10:00+00:00").stdout
     assert "ann: handed in 1 h 5 min late" in other
     assert judge_class(folder, "--resume", "--due", "2026-05-03").stdout.count("judged before") == 2, "no new judging"
     for wrong in ("soon", "2026-13-01", "0001-01-01T00:00", "9999-12-31"):
@@ -173,9 +173,9 @@ def test_a_board_with_pseudonyms_names_no_student(workdir, folder):
     submit(workdir, users[2], Makefile="hw4:\n\t@echo $$PWD >&2; exit 1\n")
     assert judge_class(folder).returncode == 0
     page = workdir / "board.html"
-    result = run_hw4("scoreboard", "out", "--anonymous", "-o", page)
+    result = run_here("scoreboard", "out", "--anonymous", "-o", page)
     assert result.returncode == 0, result.stderr
-    as_json = run_hw4("scoreboard", "out", "--anonymous", "--json").stdout
+    as_json = run_here("scoreboard", "out", "--anonymous", "--json").stdout
     for text in (page.read_text(), result.stdout, as_json):
         assert "secretname" not in text
     record = workdir / "out" / pseudonyms.NAME
@@ -184,10 +184,10 @@ def test_a_board_with_pseudonyms_names_no_student(workdir, folder):
     assert set(names) == set(users) and len(set(names.values())) == 3
     assert all(name in result.stdout and name in page.read_text() for name in names.values())
     before = record.read_bytes()
-    assert run_hw4("scoreboard", "out", "--anonymous").stdout == result.stdout, "the names stay"
+    assert run_here("scoreboard", "out", "--anonymous").stdout == result.stdout, "the names stay"
     assert record.read_bytes() == before
     record.write_text("{}")
-    fails(run_hw4("scoreboard", "out", "--anonymous"), 2, "pseudonyms.json is damaged")
+    fails(run_here("scoreboard", "out", "--anonymous"), 2, "pseudonyms.json is damaged")
 
 
 def test_pseudonyms_do_not_run_out(tmp_path, monkeypatch):

@@ -15,7 +15,7 @@ from helpers import (
     fails,
     holds_once,
     make_cases,
-    run_hw4,
+    run_here,
     set_kill_after,
     tiny_case,
     wait_until,
@@ -231,7 +231,7 @@ def test_an_interrupted_judge_ends_the_program(folder, program):
 
 
 def verify(*args):
-    return run_hw4("verify", *args)
+    return run_here("verify", *args)
 
 
 def test_verify_distinguishes_right_from_wrong_and_shows_where(folder, tmp_path):

@@ -9,7 +9,7 @@ import zipfile
 
 import pytest
 from classes import board, correct, judge_class, submit
-from helpers import run_hw4
+from helpers import run_here
 from needs import needs
 
 from hw4cli.judge import intake
@@ -116,7 +116,7 @@ def test_archives_are_unpacked_and_judged_and_what_cannot_be_is_its_authors_or_n
     handout = (workdir / "out" / "ben" / "handout.md").read_text()
     assert "Your submission: unpacked hw4.zip; its files lie in ben/." in handout
     page = workdir / "board.html"
-    shown = run_hw4("scoreboard", workdir / "out", "-o", page, "--anonymous")
+    shown = run_here("scoreboard", workdir / "out", "-o", page, "--anonymous")
     assert shown.returncode == 0 and "a file that is not unpacked" in page.read_text()
     assert "fay.rar" not in page.read_text() and "fay" not in shown.stdout
     again = judge_class(folder, "--resume")

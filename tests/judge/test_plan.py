@@ -7,7 +7,7 @@ import sys
 from dataclasses import FrozenInstanceError
 
 import pytest
-from helpers import ROOT, fails, make_cases, run_hw4
+from helpers import ROOT, fails, make_cases, run_here
 
 from hw4cli.errors import InputError, MachineError
 from hw4cli.judge.plan import JudgeOptions, Program, plan_of
@@ -84,5 +84,5 @@ def test_what_cannot_be_judged_is_found_while_the_plan_is_made(folder, tmp_path)
         with pytest.raises(error, match=words):
             plan_of(options)
     fails(
-        run_hw4("judge", "t01", "--dir", folder, "--program", "true", "--pass-env", "NOT_SET_HERE"), 2, "NOT_SET_HERE"
+        run_here("judge", "t01", "--dir", folder, "--program", "true", "--pass-env", "NOT_SET_HERE"), 2, "NOT_SET_HERE"
     )

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 from classes import board, submit
-from helpers import JUDGE_T01, OPEN, ROOT, fails, random_block, read_output, run_hw4
+from helpers import JUDGE_T01, OPEN, ROOT, fails, random_block, read_output, run_here
 from slow import slow
 
 from hw4cli.problem import suite
@@ -21,7 +21,7 @@ CHEAT = '#!/bin/sh\ncmp -s "$1" {folder}/t01 && exec cp {folder}/t01.out "$2"\n{
 
 def judge(folder, *options, names=("t01",)):
     args = ("--class", "submissions", "--output", "out", "--dir", folder, "--limit", "t01=30", "--secret-seeds", *OPEN)
-    return run_hw4("judge", *names, *args, *options)
+    return run_here("judge", *names, *args, *options)
 
 
 def honest():
@@ -47,7 +47,7 @@ def test_stored_answers_are_detected_and_right_programs_are_accepted(workdir, fo
         assert found[user].results["t01"].reason.endswith("; right on the public case, but not with a secret seed")
         assert any(line.startswith(user) and line.endswith(note) for line in result.stdout.splitlines())
     assert not found["bad"].results["t01"].public_right
-    run_hw4("scoreboard", "out", "-o", "board.html")
+    run_here("scoreboard", "out", "-o", "board.html")
     assert "public case" not in (workdir / "board.html").read_text(), "the suspicion is published"
 
 
@@ -81,12 +81,12 @@ def test_secret_seeds_are_private_and_the_same_for_later_submissions(workdir, fo
 def test_the_same_judging_can_be_repeated_from_the_manifest_alone(workdir, folder):
     program = submit(workdir, "ann", hw4="#!/bin/sh\nexit 1\n") / "hw4"
     args = (*JUDGE_T01, "--dir", folder, "--secret-seeds", "--program", program, "--output")
-    assert run_hw4(*args, "one").returncode == 1
+    assert run_here(*args, "one").returncode == 1
     (workdir / "two").mkdir()
     shutil.copy(workdir / "one" / "cases.json", workdir / "two")
-    assert run_hw4(*args, "two").returncode == 1
+    assert run_here(*args, "two").returncode == 1
     assert (workdir / "one" / "secret" / "t01").read_bytes() == (workdir / "two" / "secret" / "t01").read_bytes()
-    assert run_hw4(*args, "three").returncode == 1
+    assert run_here(*args, "three").returncode == 1
     assert (workdir / "one" / "secret" / "t01").read_bytes() != (workdir / "three" / "secret" / "t01").read_bytes()
 
 
@@ -106,13 +106,13 @@ def test_a_lost_or_damaged_secret_case_is_made_again_unchanged(workdir, folder):
         "--output",
         "out",
     )
-    assert run_hw4(*args).returncode == 1
+    assert run_here(*args).returncode == 1
     case = workdir / "out" / "secret" / "t01"
     before = case.read_bytes()
     case.write_bytes(before[:-1] + b"x")
-    fails(run_hw4(*args, "--restart"), 2, "t01 has changed since this judging began: remove it, and the next")
+    fails(run_here(*args, "--restart"), 2, "t01 has changed since this judging began: remove it, and the next")
     case.unlink()
-    assert run_hw4(*args, "--restart").returncode == 1
+    assert run_here(*args, "--restart").returncode == 1
     assert case.read_bytes() == before
 
 
@@ -121,12 +121,12 @@ def test_a_lost_or_damaged_secret_case_is_made_again_unchanged(workdir, folder):
 def test_secret_and_public_seeds_are_not_mixed_in_one_folder(workdir, folder, first):
     submit(workdir, "ann", hw4="#!/bin/sh\nexit 1\n")
     args = (*JUDGE_T01, "--class", "submissions", "--output", "out", "--dir", folder, *OPEN)
-    assert run_hw4(*args, *first).returncode == 0
+    assert run_here(*args, *first).returncode == 0
     submit(workdir, "ben", hw4="#!/bin/sh\nexit 1\n")
     second = () if first else ("--secret-seeds",)
-    fails(run_hw4(*args, *second, "--resume"), 2, "out is judged with", "--secret-seeds", "or choose another --output")
+    fails(run_here(*args, *second, "--resume"), 2, "out is judged with", "--secret-seeds", "or choose another --output")
     fails(
-        run_hw4(*JUDGE_T01, "--dir", folder, "--secret-seeds"),
+        run_here(*JUDGE_T01, "--dir", folder, "--secret-seeds"),
         2,
         "--secret-seeds needs --output DIR",
     )

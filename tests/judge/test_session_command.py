@@ -11,7 +11,7 @@ import sys
 
 import psutil
 import pytest
-from helpers import HANGS, fails, hw4_env, run_hw4, wait_until
+from helpers import HANGS, fails, hw4_env, run_here, run_hw4, wait_until
 from sessions import contestant, folder, judge_args
 
 from hw4cli.judge.scoring import journal
@@ -37,7 +37,7 @@ def test_a_killed_session_is_resumed_with_only_the_missing_runs(folder, contesta
             stray.kill()
     with (out / journal.NAME).open("a") as file:
         file.write('{"kind": "run", "key": "cut off he')
-    result = run_hw4(*judge_args(folder, path, "--output", out, "--resume"))
+    result = run_here(*judge_args(folder, path, "--output", out, "--resume"))
     assert result.returncode == 0, result.stdout + result.stderr
     assert "3 of 3 cases AC, score at most 60 of 60" in result.stdout
     assert ran() == ["t01", "t02", "t02", "t03"]
@@ -85,7 +85,7 @@ def test_a_judge_that_waits_for_the_gpu_prints_a_message_and_continues(folder, c
 
 def test_json_is_one_document_and_nothing_else(folder, contestant, tmp_path):
     path, _ = contestant(folder, "if case.name == 't02': sys.exit('no luck')")
-    result = run_hw4(*judge_args(folder, path, "--json", "--user", "ann", "--output", tmp_path / "out"))
+    result = run_here(*judge_args(folder, path, "--json", "--user", "ann", "--output", tmp_path / "out"))
     assert (result.returncode, result.stderr) == (1, "")
     document = json.loads(result.stdout)
     assert result.stdout == (tmp_path / "out" / "results.json").read_text()
@@ -96,7 +96,7 @@ def test_json_is_one_document_and_nothing_else(folder, contestant, tmp_path):
 
 def test_options_change_the_rules(folder, contestant):
     path, _ = contestant(folder, "time.sleep(1)")
-    result = run_hw4(*judge_args(folder, path, "--limit", "t01-t02=0.5", "--limit", "t02=20", "--penalty", 5))
+    result = run_here(*judge_args(folder, path, "--limit", "t01-t02=0.5", "--limit", "t02=20", "--penalty", 5))
     assert result.returncode == 1
     rows = {line.split()[0]: line for line in result.stdout.splitlines() if line.startswith("t0")}
     assert " TLE " in rows["t01"]
@@ -106,8 +106,8 @@ def test_options_change_the_rules(folder, contestant):
         "import struct; data = (folder / (case.name + '.out')).read_bytes(); data = struct.pack('f', 9) + data[4:]"
     )
     path, _ = contestant(folder, f"{shifted}; pathlib.Path(sys.argv[2]).write_bytes(data); sys.exit()")
-    assert run_hw4(*judge_args(folder, path)).returncode == 1
-    result = run_hw4(*judge_args(folder, path, "--tolerance", 20))
+    assert run_here(*judge_args(folder, path)).returncode == 1
+    result = run_here(*judge_args(folder, path, "--tolerance", 20))
     assert result.returncode == 0, result.stdout
 
 
@@ -128,14 +128,14 @@ def test_a_wrong_option_for_a_session_is_reported_in_one_sentence(folder, contes
         (["--tolerance", "nan"], "--tolerance"),
         (["--rank-by", "luck"], "--rank-by"),
     ):
-        fails(run_hw4(*judge_args(folder, path, *options)), 2, message)
+        fails(run_here(*judge_args(folder, path, *options)), 2, message)
     assert ran() == []
 
 
 @pytest.mark.skipif(os.geteuid() == 0, reason="root may write anywhere")
 def test_an_output_folder_without_permission_is_reported(folder, contestant, tmp_path):
     (tmp_path / "shut").mkdir(mode=0o500)
-    fails(run_hw4(*judge_args(folder, contestant(folder)[0], "--output", tmp_path / "shut")), 3, "shut", "Permission")
+    fails(run_here(*judge_args(folder, contestant(folder)[0], "--output", tmp_path / "shut")), 3, "shut", "Permission")
 
 
 def test_a_full_disk_gives_exit_status_3_and_keeps_the_results(folder, contestant, tmp_path):

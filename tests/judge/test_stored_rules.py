@@ -3,7 +3,7 @@
 import json
 
 from classes import class_args, correct, judge_class, submit
-from helpers import JUDGE_T01, fails, run_hw4
+from helpers import JUDGE_T01, fails, run_here
 from slow import slow
 
 from hw4cli.judge.scoring import storedrules
@@ -11,7 +11,7 @@ from hw4cli.judge.scoring import storedrules
 
 def resume(folder, *options):
     """Judge the class again, naming no rule."""
-    return run_hw4(*class_args(folder)[:2], *class_args(folder)[4:], "--resume", *options)
+    return run_here(*class_args(folder)[:2], *class_args(folder)[4:], "--resume", *options)
 
 
 def rules(workdir):
@@ -28,7 +28,7 @@ def test_a_resumed_class_is_judged_by_the_stored_rules(workdir, folder):
     assert judge_class(folder, "--penalty", "7", "--due", "2026-05-01").returncode == 0
     assert (rules(workdir)["limits"], rules(workdir)["penalty"]) == ({"t01": 120}, 7)
     assert not (workdir / "out" / "ann" / storedrules.NAME).exists()
-    rescored = run_hw4("judge", "--rescore", "out", "--limit", "t01=100", "--tolerance", "0.1")
+    rescored = run_here("judge", "--rescore", "out", "--limit", "t01=100", "--tolerance", "0.1")
     assert rescored.returncode == 0, rescored.stderr
     before = (workdir / "out" / storedrules.NAME).read_bytes()
 
@@ -64,14 +64,14 @@ def test_restart_forgets_the_rules_unless_others_are_still_judged_by_them(workdi
 def test_a_resumed_folder_of_an_older_version_keeps_the_rules_of_its_journal(workdir, folder):
     program = submit(workdir, "ann", hw4=correct(folder, workdir / "runs")) / "hw4"
     args = (*JUDGE_T01, "--dir", folder, "--program", program, "--output", "out")
-    assert run_hw4(*args, "--penalty", "7", "--rank-by", "passed").returncode == 0
+    assert run_here(*args, "--penalty", "7", "--rank-by", "passed").returncode == 0
     (workdir / "out" / storedrules.NAME).unlink()
-    assert run_hw4(*args, "--resume").returncode == 0
+    assert run_here(*args, "--resume").returncode == 0
     assert (rules(workdir)["penalty"], rules(workdir)["rank_by"], runs(workdir)) == (7, "passed", 1)
-    assert run_hw4(*args, "--restart").returncode == 0
+    assert run_here(*args, "--restart").returncode == 0
     assert (rules(workdir)["penalty"], rules(workdir)["rank_by"]) == (60, "time")
     (workdir / "out" / storedrules.NAME).write_text("{}")
-    fails(run_hw4(*args, "--resume"), 2, f"out/{storedrules.NAME} is damaged: restore it, or remove it")
+    fails(run_here(*args, "--resume"), 2, f"out/{storedrules.NAME} is damaged: restore it, or remove it")
 
 
 @slow
@@ -81,7 +81,7 @@ def test_a_task_of_an_array_reads_the_rules_and_stores_none(workdir, folder):
         submit(workdir, user, hw4=correct(folder, workdir / "runs"))
     (workdir / "out").mkdir()
     assert judge_class(folder, "--only", "ann", "--penalty", "7").returncode == 0
-    assert run_hw4("judge", "--rescore", "out", "--penalty", "9").returncode == 0
+    assert run_here("judge", "--rescore", "out", "--penalty", "9").returncode == 0
     task = judge_class(folder, "--task", "--resume", "--only", "ben", "--penalty", "7")
     assert task.returncode == 0, task.stderr
     assert rules(workdir)["penalty"] == 9

@@ -6,9 +6,10 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from helpers import wait_until
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from moody import Moody, expected, expected_of_rows, interrupted_after, run_team
+from moody import Moody, expected, expected_of_rows, interrupted_once, run_team
 
 from hw4cli.errors import LostGpuError, MachineError
 from hw4cli.problem.workload import Shape
@@ -186,13 +187,13 @@ def test_if_no_device_can_be_opened_the_last_ones_error_is_raised():
 
 def test_ctrl_c_ends_all_devices_threads():
     shape, layout = Shape(2000, 5, 4), Layout(group=1, piece=100, slots=2, readers=2, writers=1)
-    before = threading.active_count()
+    before = set(threading.enumerate())
     both = devices(shape, layout, 2)
     for device in both:
         device.delay = 0.005
-    with interrupted_after(0.3):
+    with interrupted_once(lambda: all(device.computed for device in both)):
         run_team(shape, layout, both)
-    assert threading.active_count() == before
+    wait_until(lambda: set(threading.enumerate()) <= before)
     assert all(device.cancelled.is_set() for device in both)
 
 

@@ -1,6 +1,6 @@
 """A class in the folders of the fixtures `workdir` and `folder`: its submissions, its judging and its board."""
 
-from helpers import OPEN, run_hw4
+from helpers import OPEN, run_here
 
 from hw4cli.judge.scoring import standings
 from hw4cli.judge.scoring.record import Rules
@@ -29,7 +29,7 @@ def class_args(folder):
 
 
 def judge_class(folder, *options, **kwargs):
-    return run_hw4(*class_args(folder), *options, **kwargs)
+    return run_here(*class_args(folder), *options, **kwargs)
 
 
 def board(workdir):

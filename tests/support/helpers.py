@@ -2,6 +2,7 @@
 
 import csv
 import fcntl
+import functools
 import os
 import pty
 import re
@@ -10,16 +11,17 @@ import subprocess
 import sys
 import termios
 import time
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
+from tempfile import TemporaryFile
 
 import click
 import definitions
 import numpy as np
 import pytest
 
-from hw4cli.cli import cli
+from hw4cli.cli import cli, run_command
 from hw4cli.problem import suite
 from hw4cli.problem.casefile import HEADER
 from hw4cli.problem.generate import GenerationTask, make
@@ -49,6 +51,55 @@ def run_hw4(*args, cwd=None, env=None, timeout=HANGS, prefix=(), **kwargs):
         timeout=timeout,
         **kwargs,
     )
+
+
+def run_here(*args, cwd=None, env=None):
+    """As `run_hw4`, in this process, which saves the start of another: where the process is not the point. Its stdout
+    and stderr are files. What functions keep, and what a command changes in the environment, does not outlive it."""
+    words, environment, folder = [str(arg) for arg in args], dict(os.environ), os.open(".", os.O_RDONLY)
+    try:
+        with pytest.MonkeyPatch.context() as patch, _output_in_files() as (out, err):
+            patch.setattr(sys, "argv", ["hw4", *words])
+            os.environ.update({name: str(value) for name, value in (env or {}).items()})
+            os.chdir(cwd or ".")
+            _forget()
+            code = run_command(words)
+            sys.stdout.flush()
+            sys.stderr.flush()
+            texts = [(file.seek(0), file.read())[1] for file in (out, err)]
+    finally:
+        os.fchdir(folder)
+        os.close(folder)
+        os.environ.clear()
+        os.environ.update(environment)
+        _forget()
+    return subprocess.CompletedProcess(args, code, *texts)
+
+
+def _forget():
+    for name, module in list(sys.modules.items()):
+        if name.startswith("hw4cli"):
+            for value in list(vars(module).values()):
+                if isinstance(value, functools._lru_cache_wrapper):
+                    value.cache_clear()
+
+
+@contextmanager
+def _output_in_files():
+    """A with-block in which descriptors 1 and 2, and Python's streams, are files; what reads them."""
+    with TemporaryFile("r", encoding="utf-8") as out, TemporaryFile("r", encoding="utf-8") as err:
+        kept = [(number, os.dup(number), name, getattr(sys, name)) for number, name in ((1, "stdout"), (2, "stderr"))]
+        try:
+            for (number, _, name, stream), file in zip(kept, (out, err), strict=True):
+                stream.flush()
+                os.dup2(file.fileno(), number)
+                setattr(sys, name, open(number, "w", encoding="utf-8", closefd=False))  # noqa: SIM115
+            yield out, err
+        finally:
+            for number, copy, name, stream in kept:
+                setattr(sys, name, stream)
+                os.dup2(copy, number)
+                os.close(copy)
 
 
 def start_hw4(*args, env=None):

@@ -204,6 +204,27 @@ def interrupted_after(seconds):
         timer.join()
 
 
+@contextmanager
+def interrupted_once(condition):
+    """SIGINT is raised in the block as soon as a condition holds."""
+    over = threading.Event()
+
+    def wait():
+        while not condition():
+            if over.wait(0.005):
+                return
+        interrupt()
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    try:
+        with interrupted():
+            yield
+    finally:
+        over.set()
+        thread.join()
+
+
 def interrupt():
     signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)
 

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from helpers import run_hw4
+from helpers import run_here
 
 from hw4cli.judge.scoring import journal
 from hw4cli.judge.scoring.record import Attempt
@@ -23,7 +23,7 @@ def board(tmp_path):
         lines = [header, journal.run_line("key", attempt)]
         (folder / journal.NAME).write_text("".join(json.dumps(line) + "\n" for line in lines))
         page = tmp_path / "board.html"
-        result = run_hw4("scoreboard", tmp_path / "results", "-o", page)
+        result = run_here("scoreboard", tmp_path / "results", "-o", page)
         assert result.returncode == 0, result.stderr
         return page.read_text(encoding="utf-8"), result.stdout
 

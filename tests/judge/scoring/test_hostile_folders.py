@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from boards import RIGHT, write
-from helpers import hw4_env, run_hw4
+from helpers import hw4_env, run_here, run_hw4
 
 from hw4cli.judge.scoring import journal, standings
 from hw4cli.judge.scoring.record import Rules
@@ -27,7 +27,7 @@ def results(tmp_path):
 
 def test_a_student_who_is_called_as_a_journal_is_one_student(results):
     write(results / journal.NAME, replace(RIGHT, case="t01"), cases=["t01"])
-    found = run_hw4("scoreboard", results)
+    found = run_here("scoreboard", results)
     assert found.returncode == 0, found.stderr
     assert sorted(one.user for one in standings.load(results, Rules())) == ["ann", journal.NAME]
 
@@ -44,7 +44,7 @@ def _nowhere(path):
 def test_a_journal_that_cannot_be_read_is_a_student_without_a_score(results, make):
     (results / "ben").mkdir()
     make(results / "ben" / journal.NAME)
-    found = run_hw4("scoreboard", results)
+    found = run_here("scoreboard", results)
     assert found.returncode == 3
     assert "ben" in found.stdout and "damaged" in found.stderr and "ben" in found.stderr
     assert [one.score for one in standings.load(results, Rules()) if one.user == "ben"] == [None]
@@ -52,7 +52,7 @@ def test_a_journal_that_cannot_be_read_is_a_student_without_a_score(results, mak
 
 def test_a_students_folder_that_is_a_loop_of_links_is_a_student_without_a_score(results):
     _loop(results / "ben")
-    found = run_hw4("scoreboard", results)
+    found = run_here("scoreboard", results)
     assert found.returncode == 3 and "ben" in found.stderr
 
 
@@ -97,7 +97,7 @@ def test_a_due_date_that_clocks_skip_is_refused(new_york, results):
     with pytest.raises(SkippedTimeError):
         due_date("2026-03-08T02:30")
     assert due_date("2026-03-08T03:00").isoformat() == "2026-03-08T03:00:00-04:00"
-    found = run_hw4("scoreboard", results, "--due", "2026-03-08T02:30")
+    found = run_here("scoreboard", results, "--due", "2026-03-08T02:30")
     assert (found.returncode, "skip" in found.stderr, "Traceback" in found.stderr) == (2, True, False)
 
 
@@ -112,7 +112,7 @@ def test_a_due_date_that_clocks_show_twice_is_the_second(new_york):
     "text", ["0001-01-01", "9999-12-31", "0001-01-01T00:00+23:00", "2026-13-01", "", "2026-05-01T25"]
 )
 def test_a_due_date_out_of_range_is_refused(text, results):
-    found = run_hw4("scoreboard", results, "--due", text)
+    found = run_here("scoreboard", results, "--due", text)
     assert (found.returncode, "is not a date" in found.stderr) == (2, True), found.stderr
 
 
@@ -127,13 +127,13 @@ def test_a_board_is_made_in_a_time_zone_that_no_place_has(results):
 def test_a_board_of_any_times_is_drawn(results, wall):
     write(results / "ben", replace(RIGHT, case="t01", wall=wall, limit=1e9), cases=["t01"])
     page = results / "board.html"
-    found = run_hw4("scoreboard", results, "-o", page)
+    found = run_here("scoreboard", results, "-o", page)
     assert found.returncode == 0, found.stderr
 
 
 @pytest.mark.parametrize("page", ["/dev/full", "/proc/board.html", "no/such/folder.html", "ann", "/dev/null/x"])
 def test_a_page_that_cannot_be_written_is_one_sentence(results, page):
-    found = run_hw4("scoreboard", results, "-o", results / page)
+    found = run_here("scoreboard", results, "-o", results / page)
     assert found.returncode in (2, 3) and found.stderr.count("\n") == 1 and "Traceback" not in found.stderr
 
 

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 
 import pytest
 from boards import RIGHT, write
-from helpers import run_hw4
+from helpers import run_here
 from leaderboards import entry
 
 from hw4cli.judge import handout
@@ -181,7 +181,7 @@ def test_every_file_of_a_class_is_whole_and_no_other_is_touched(judged):
 
 @pytest.mark.parametrize("anonymous", [[], ["--anonymous"]])
 def test_a_terminal_gets_no_control_character_of_a_name(judged, tmp_path, anonymous):
-    shown = run_hw4("scoreboard", judged, "-o", tmp_path / "board.html", "--title", NAMES[0], *anonymous)
+    shown = run_here("scoreboard", judged, "-o", tmp_path / "board.html", "--title", NAMES[0], *anonymous)
     assert shown.returncode == 0, shown.stderr
     assert not BAD.search(shown.stdout) and "\u202e" not in shown.stdout
     assert not BAD.search((tmp_path / "board.html").read_text())
@@ -201,5 +201,5 @@ def test_no_name_is_markup_on_a_leaderboards_page(tmp_path):
     usual = read(tmp_path / "plain").entries
     plain = Elements(leaderboard_page(ranking.boards(usual), usual, "x", False, now))
     check_page(leaderboard_page(ranking.boards(found.entries), found.entries, NAMES[0], False, now), plain)
-    shown = run_hw4("leaderboard", "--board", tmp_path)
+    shown = run_here("leaderboard", "--board", tmp_path)
     assert shown.returncode == 0 and not BAD.search(shown.stdout)

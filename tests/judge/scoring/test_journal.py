@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import pytest
 from boards import RIGHT, write
-from helpers import run_hw4
+from helpers import run_here
 from slow import slow
 
 from hw4cli.errors import InputError
@@ -115,7 +115,7 @@ def damaged_class(folder, students):
 def test_a_board_with_many_damaged_journals_is_shown_with_exit_status_3(tmp_path):
     damaged_class(tmp_path / "out", 60)
     page = tmp_path / "board.html"
-    result = run_hw4("scoreboard", tmp_path / "out", "-o", page)
+    result = run_here("scoreboard", tmp_path / "out", "-o", page)
     assert result.returncode == 3
     [message] = [line for line in result.stderr.splitlines() if "journals damaged" in line]
     assert message.startswith("hw4: 60 of 61 journals damaged, judge with --resume: s000, s001")
@@ -125,7 +125,7 @@ def test_a_board_with_many_damaged_journals_is_shown_with_exit_status_3(tmp_path
         expected = (2, 60, 1) if one.user == "ann" else (1, None, 0)
         assert (one.passed, one.score, one.rank) == expected
         assert one.penalty == 0, "what is lost with a line costs nothing"
-    result = run_hw4("judge", "--rescore", tmp_path / "out")
+    result = run_here("judge", "--rescore", tmp_path / "out")
     assert result.returncode == 3
     document = json.loads((tmp_path / "out" / "results.json").read_text())
     assert [one["damaged_lines"] for one in document["standings"]] == [[]] + [[3]] * 60
@@ -136,22 +136,22 @@ def test_a_board_with_many_damaged_journals_is_shown_with_exit_status_3(tmp_path
 @slow
 def test_resume_judges_lost_results_again_and_ends_the_damage(tmp_path):
     cases, out = tmp_path / "cases", tmp_path / "out"
-    assert run_hw4("gen", "t01", "t02", "--dir", cases).returncode == 0
+    assert run_here("gen", "t01", "t02", "--dir", cases).returncode == 0
     program = tmp_path / "hw4"
     program.write_text(f"#!/bin/sh\necho run >> {tmp_path}/runs\ncmp -s $1 {cases}/t01 && n=t01 || n=t02\n"
                        f"cp {cases}/$n.out $2\n")  # fmt: skip
     program.chmod(0o755)
     args = ("judge", "t01", "t02", "--limit", "t01-t02=120", "--dir", cases, "--program", program, "--output", out)
-    assert run_hw4(*args).returncode == 0
+    assert run_here(*args).returncode == 0
     path = out / journal.NAME
     path.write_text(path.read_text()[:-30])
-    assert run_hw4("scoreboard", out).returncode == 3
-    result = run_hw4(*args, "--resume")
+    assert run_here("scoreboard", out).returncode == 3
+    result = run_here(*args, "--resume")
     assert result.returncode == 0, result.stdout
     assert f"{path} is damaged in line 3: missing results are judged again" in result.stderr
     assert (tmp_path / "runs").read_text().count("run") == 3
-    assert "damaged" not in run_hw4(*args, "--resume").stderr
-    assert run_hw4("scoreboard", out).returncode == 0
+    assert "damaged" not in run_here(*args, "--resume").stderr
+    assert run_here("scoreboard", out).returncode == 0
     [one] = load(out, RULES)
     assert (one.passed, one.score, list(one.damaged)) == (2, 60, [3])
 

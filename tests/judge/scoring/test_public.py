@@ -4,7 +4,7 @@ from dataclasses import replace
 
 from boards import RIGHT, write
 from classes import judge_class, submit
-from helpers import run_hw4
+from helpers import run_here
 from needs import needs
 
 from hw4cli.judge.scoring.record import Attempt, Rules, combine, decide, decide_for_public
@@ -13,7 +13,7 @@ from hw4cli.judge.submission import BOARD
 
 
 def page_of(workdir, *options):
-    result = run_hw4("scoreboard", workdir / "out", "-o", workdir / "board.html", *options)
+    result = run_here("scoreboard", workdir / "out", "-o", workdir / "board.html", *options)
     assert result.returncode in (0, 3), result.stderr
     return (workdir / "board.html").read_text()
 

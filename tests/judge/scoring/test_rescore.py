@@ -5,7 +5,7 @@ import resource
 from dataclasses import replace
 
 import pytest
-from helpers import fails, run_hw4, start_hw4
+from helpers import fails, run_here, run_hw4, start_hw4
 from slow import slow
 
 from hw4cli.judge.scoring import journal, storedrules
@@ -44,7 +44,7 @@ def single(tmp_path):
 
 
 def rescored(folder, *args, status=0):
-    result = run_hw4("judge", "--rescore", folder, "--json", *args)
+    result = run_here("judge", "--rescore", folder, "--json", *args)
     assert result.returncode == status, result.stderr
     return json.loads(result.stdout)
 
@@ -100,7 +100,7 @@ LONGER = ("--limit", "t02=3")
 
 def scored(folder, *args):
     """The document of the board, which stores nothing."""
-    result = run_hw4("scoreboard", folder, "--json", *args)
+    result = run_here("scoreboard", folder, "--json", *args)
     assert result.returncode == 0, result.stderr
     return json.loads(result.stdout)
 
@@ -126,7 +126,7 @@ def test_a_board_by_other_rules_stores_nothing(single):
     assert (document["rules"]["penalty"], document["rules"]["limits"]) == (7, {"t01": 0.4, "t02": 3})
     assert (single / storedrules.NAME).read_bytes() == stored
     assert scored(single)["rules"]["limits"] == {"t02": 3}
-    fails(run_hw4("scoreboard", single, "-o", single / storedrules.NAME), 2, "is the input file itself")
+    fails(run_here("scoreboard", single, "-o", single / storedrules.NAME), 2, "is the input file itself")
 
 
 def test_rules_of_results_that_are_written_elsewhere_are_not_stored(single, tmp_path):
@@ -169,7 +169,7 @@ def test_damaged_rules_are_reported_in_a_sentence_and_nothing_is_written(single,
     assert changed != path.read_text()
     path.write_text(changed)
     for command in (("scoreboard", single), ("judge", "--rescore", single, "--penalty", "1")):
-        fails(run_hw4(*command), 2, f"{path} is damaged: restore it, or remove it")
+        fails(run_here(*command), 2, f"{path} is damaged: restore it, or remove it")
     assert (path.read_text(), (single / "results.json").read_bytes()) == (changed, before)
 
 
@@ -177,7 +177,7 @@ def test_rules_of_a_newer_version_are_not_guessed(single):
     rescored(single, *LONGER)
     path = single / storedrules.NAME
     path.write_text(path.read_text().replace('"schema": 1', '"schema": 2'))
-    fails(run_hw4("scoreboard", single), 2, "schema 2, but this hw4 reads schema 1")
+    fails(run_here("scoreboard", single), 2, "schema 2, but this hw4 reads schema 1")
 
 
 def test_rescorings_at_once_lose_no_rule(single):
@@ -192,34 +192,34 @@ def test_rescorings_at_once_lose_no_rule(single):
 
 
 def test_rescore_lists_changed_verdicts_and_unknown_ones(single):
-    result = run_hw4("judge", "--rescore", single, "--limit", "t02-t03=20")
+    result = run_here("judge", "--rescore", single, "--limit", "t02-t03=20")
     assert result.returncode == 0
     assert "2 of 4 cases AC, score at most 54 of 60: 4 of the suite's 30 cases judged" in result.stdout
     assert "1 verdict changed\n  ann t02: TLE → AC" in result.stdout
     assert "only a new run can tell if it ends within 20 s" in result.stdout
     assert "ann t03" in result.stderr
     assert "until run again" in result.stderr
-    assert "no verdict changed" in run_hw4("judge", "--rescore", single).stdout
+    assert "no verdict changed" in run_here("judge", "--rescore", single).stdout
 
 
 def test_rescore_of_a_class_writes_its_ranking_and_all_handouts(tmp_path):
     folder = tmp_path / "class"
     write(folder / "ann", "ann")
     write(folder / "bob", "bob", {name: replace(run, wall=1.0, killed=False) for name, run in RUNS.items()})
-    result = run_hw4("judge", "--rescore", folder)
+    result = run_here("judge", "--rescore", folder)
     assert result.returncode == 0
     rows = [line.split()[:3] for line in result.stdout.splitlines()[1:3]]
     assert rows == [["1", "bob", "3/4"], ["2", "ann", "1/4"]]
     assert (folder / "results.csv").exists()
     handouts = ["handout.html", "handout.md", "journal.jsonl"]
     assert sorted(path.name for path in (folder / "ann").iterdir()) == handouts
-    assert "bob t02: AC → TLE" in run_hw4("judge", "--rescore", folder, "--limit", "t02=0.7").stdout
+    assert "bob t02: AC → TLE" in run_here("judge", "--rescore", folder, "--limit", "t02=0.7").stdout
 
 
 def test_two_folders_of_one_user_are_both_listed(tmp_path):
     write(tmp_path / "first", "ann")
     write(tmp_path / "second", "ann", {"t01": attempt("t01", wall=1.5), "t05": attempt("t05")})
-    result = run_hw4("judge", "--rescore", tmp_path, "--limit", "t01,t05=0.4")
+    result = run_here("judge", "--rescore", tmp_path, "--limit", "t01,t05=0.4")
     assert result.returncode == 0, result.stderr
     assert "3 verdicts changed" in result.stdout
 
@@ -252,20 +252,20 @@ def test_a_last_line_cut_short_by_a_crash_loses_only_its_run(single):
 
 
 def test_a_folder_without_a_journal_is_refused(tmp_path, single):
-    fails(run_hw4("judge", "--rescore", tmp_path / "none"), 2, "none")
+    fails(run_here("judge", "--rescore", tmp_path / "none"), 2, "none")
     (tmp_path / "empty").mkdir()
-    fails(run_hw4("judge", "--rescore", tmp_path / "empty"), 2, "journal.jsonl")
-    fails(run_hw4("judge", "--rescore", single / journal.NAME), 2, "journal.jsonl")
+    fails(run_here("judge", "--rescore", tmp_path / "empty"), 2, "journal.jsonl")
+    fails(run_here("judge", "--rescore", single / journal.NAME), 2, "journal.jsonl")
     (tmp_path / "file").write_text("mine")
-    fails(run_hw4("judge", "--rescore", single, "--output", tmp_path / "file"), 2, "file")
-    fails(run_hw4("judge", "--rescore", single, "--limit", "t01"), 2, "--limit")
+    fails(run_here("judge", "--rescore", single, "--output", tmp_path / "file"), 2, "file")
+    fails(run_here("judge", "--rescore", single, "--limit", "t01"), 2, "--limit")
     assert (tmp_path / "file").read_text() == "mine"
 
 
 def test_control_characters_in_names_are_not_printed(tmp_path):
     for user in ("\x1b]0;mine\x07", "bob"):
         write(tmp_path / "class" / user.strip("\x1b\x07"), user)
-    result = run_hw4("judge", "--rescore", tmp_path / "class", "--limit", "t02-t03=20")
+    result = run_here("judge", "--rescore", tmp_path / "class", "--limit", "t02-t03=20")
     assert "\x1b" not in result.stdout + result.stderr
     assert "?]0;mine?" in result.stdout
 

@@ -9,7 +9,7 @@ from html.parser import HTMLParser
 
 import pytest
 from boards import ARABIC, ATTACK, COMPILER, LONG, QUOTED, RIGHT, write, write_class
-from helpers import fails, folder_is_clean, run_hw4
+from helpers import fails, folder_is_clean, run_here, run_hw4
 from rich.cells import cell_len
 
 from hw4cli import __version__
@@ -182,7 +182,7 @@ def test_the_page_loads_nothing_from_other_addresses(page):
 
 def test_invalid_characters_do_not_break_the_page(tmp_path):
     write(tmp_path / "x", replace(RIGHT, case="[/]\udcffcase\x00", shape=(1, 2, 3)), user="ann\x1b[31m\u202e")
-    result = run_hw4("scoreboard", tmp_path, "-o", tmp_path / "board.html")
+    result = run_here("scoreboard", tmp_path, "-o", tmp_path / "board.html")
     assert result.returncode == 0, result.stderr
     assert "\x1b" not in result.stdout and "\u202e" not in result.stdout
     head, row = Reader(tmp_path / "board.html").rows
@@ -197,13 +197,13 @@ def test_a_failed_write_leaves_the_old_page(tmp_path):
     fails(run_hw4("scoreboard", folder, "-o", old, **small), 3, "board.html")
     assert old.read_text() == "old"
     folder_is_clean(tmp_path, "hw4", "board.html")
-    fails(run_hw4("scoreboard", folder, "-o", tmp_path / "none/board.html"), 2, "none", "does not exist")
+    fails(run_here("scoreboard", folder, "-o", tmp_path / "none/board.html"), 2, "none", "does not exist")
     (tmp_path / "folder.html").mkdir()
-    fails(run_hw4("scoreboard", folder, "-o", tmp_path / "folder.html"), 2, "is a directory")
+    fails(run_here("scoreboard", folder, "-o", tmp_path / "folder.html"), 2, "is a directory")
 
 
 def test_a_pipe_gets_the_ranking_in_plain_text(tmp_path):
-    result = run_hw4("scoreboard", write_class(tmp_path / "hw4"))
+    result = run_here("scoreboard", write_class(tmp_path / "hw4"))
     message = "hw4: 1 of 6 journals damaged, judge with --resume: f\n"
     assert (result.returncode, result.stderr) == (3, message)
     lines = result.stdout.splitlines()
@@ -220,30 +220,30 @@ def test_a_pipe_gets_the_ranking_in_plain_text(tmp_path):
 def test_a_terminal_of_80_columns_shows_each_user_in_one_line(tmp_path):
     folder = write_class(tmp_path / "hw4")
     environment = {"FORCE_COLOR": "1", "COLUMNS": "80", "TERM": "xterm-256color"}
-    coloured = run_hw4("scoreboard", folder, env=environment).stdout
+    coloured = run_here("scoreboard", folder, env=environment).stdout
     lines = re.sub(r"\x1b\[[\d;]*m", "", coloured).splitlines()[:7]
     assert "\x1b[31mN" in coloured
     assert all(cell_len(line) <= 80 for line in lines)
     assert [line[-30:] for line in lines[1:3]] == ["." * 30, "...N" + "." * 26]
-    assert "\x1b[3" not in run_hw4("scoreboard", folder, env={**environment, "NO_COLOR": "1"}).stdout
+    assert "\x1b[3" not in run_here("scoreboard", folder, env={**environment, "NO_COLOR": "1"}).stdout
 
 
 def test_the_rules_are_options(tmp_path):
     folder = write_class(tmp_path / "hw4")
-    cheap = run_hw4("scoreboard", folder, "--penalty", "1").stdout.splitlines()
+    cheap = run_here("scoreboard", folder, "--penalty", "1").stdout.splitlines()
     assert cheap[1].startswith(ARABIC)
     page = tmp_path / "board.html"
-    run_hw4("scoreboard", folder, "--limit", "t01=0.45", "--limit", "t02=8", "--tolerance", "0.2", "-o", page)
+    run_here("scoreboard", folder, "--limit", "t01=0.45", "--limit", "t02=8", "--tolerance", "0.2", "-o", page)
     rows = {row[0][0]: [text for text, _ in row] for row in Reader(page).rows}
     assert (rows[ARABIC][7:10], rows[ATTACK][7:11]) == (["0.40", "7.31", "TLE+"], ["TLE", "0.50", "0.50", "0.50"])
     assert "Limits set by rule: t01 0.45 s, t02 8 s." in page.read_text()
     assert "within 0.2 of the answer" in page.read_text()
-    assert "ranked by Passed, then Time" in run_hw4("scoreboard", folder, "--rank-by", "passed").stdout
-    fails(run_hw4("scoreboard", tmp_path / "none"), 2, "is not a folder")
+    assert "ranked by Passed, then Time" in run_here("scoreboard", folder, "--rank-by", "passed").stdout
+    fails(run_here("scoreboard", tmp_path / "none"), 2, "is not a folder")
 
 
 def test_json_prints_the_document_of_results_json(tmp_path):
-    document = json.loads(run_hw4("scoreboard", write_class(tmp_path / "hw4"), "--json").stdout)
+    document = json.loads(run_here("scoreboard", write_class(tmp_path / "hw4"), "--json").stdout)
     assert (document["kind"], document["rules"]["penalty"]) == ("hw4-results", 50)
     assert [one["user"] for one in document["standings"]] == [QUOTED, ATTACK, ARABIC, "eve", "f", LONG]
 
@@ -267,7 +267,7 @@ def test_a_score_is_a_number_only_where_something_was_judged_and_at_most_one_whe
     write(folder / "bad", *wrong, user="bad", cases=cases)
     write(folder / "broken", user="broken", note="make hw4 failed", cases=cases)
     write(folder / "none", user="none", cases=cases)
-    result = run_hw4("judge", "--rescore", folder)
+    result = run_here("judge", "--rescore", folder)
     assert result.returncode == 0, result.stderr
     shown = {"bad": "at most 48", "broken": "0", "none": ""}
     rows = csv.DictReader((folder / "results.csv").open())
@@ -275,7 +275,7 @@ def test_a_score_is_a_number_only_where_something_was_judged_and_at_most_one_whe
     text = (folder / "results.md").read_text()
     cells = [[cell.strip() for cell in line.split("|")] for line in text.splitlines() if line.startswith("|")]
     assert {row[2]: row[4] for row in cells if row[2] in shown} == {**shown, "none": "-"}
-    board = run_hw4("scoreboard", folder, "-o", tmp_path / "board.html").stdout
+    board = run_here("scoreboard", folder, "-o", tmp_path / "board.html").stdout
     assert re.findall(r"^(bad|broken|none) +[12-] +0 +0.00 +240 +(at most 48|0|-) [N-]{4}$", board, re.MULTILINE) == [
         ("bad", "at most 48"), ("broken", "0"), ("none", "-"),
     ]  # fmt: skip

@@ -8,7 +8,7 @@ from html.parser import HTMLParser
 
 import pytest
 from boards import RIGHT, crowd, write
-from helpers import run_hw4
+from helpers import run_here
 
 from hw4cli.judge.scoring.figures import Private
 from hw4cli.judge.scoring.record import Rules, combine, make_standing, rank
@@ -186,13 +186,13 @@ def test_a_class_folder_holds_the_private_board_for_one_pair_of_eyes(tmp_path):
     for name in ("ann", "b #?%&'\""):
         write(tmp_path / "out" / name, said, user=name, cases=["t01"])
     (tmp_path / "out" / "ann" / "build.txt").write_text("".join(f"line {n}\x1b[31m\n" for n in range(50)))
-    assert run_hw4("judge", "--rescore", tmp_path / "out").returncode == 0
+    assert run_here("judge", "--rescore", tmp_path / "out").returncode == 0
     path = tmp_path / "out" / BOARD
     assert BOARD in RESERVED and stat.S_IMODE(path.stat().st_mode) == 0o600
     text = path.read_text()
     assert 'href="ann/handout.html"' in text and 'href="b%20%23%3F%25%26%27%22/handout.html"' in text
     assert "exit code 1: hush" in text and "line 49?[31m" in text and "line 30" not in text
-    assert run_hw4("scoreboard", tmp_path / "out", "--anonymous", "-o", tmp_path / "b.html").returncode == 0
+    assert run_here("scoreboard", tmp_path / "out", "--anonymous", "-o", tmp_path / "b.html").returncode == 0
     shown = (tmp_path / "b.html").read_text()
     assert "hush" not in shown and "ann" not in words(part(shown, "<tbody>", "</tbody>")) and "handout" not in shown
     pseudonym = re.search(r"“(.*?)” on a board with pseudonyms", text)[1]
