@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hw4cli.cli.terminal.options import json_option, output_option, write_outputs
-from hw4cli.cli.terminal.params import FOLDER, Number, complete_user
+from hw4cli.cli.terminal.params import FOLDER, Number, PathName, complete_user
 from hw4cli.errors import InputError, MachineError
 from hw4cli.system.importing import Importing
 from hw4cli.text.words import columns, print_message, printable, wrapped
@@ -33,7 +33,7 @@ NUMBER = 5  # columns of a line's number
     "--exclude",
     "excluded",
     multiple=True,
-    type=click.Path(path_type=Path),
+    type=PathName(path_type=Path),
     metavar="DIR|FILE",
     help="Code that all were given does not count; may be given several times.",
 )

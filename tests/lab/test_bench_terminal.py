@@ -50,7 +50,7 @@ def test_a_terminal_without_blocks_gets_letters_that_it_has():
 def test_kernels_have_bars_of_their_shared_memory(width):
     _, text = on_a_terminal(width, "explain", env={**NO_GPU, **UTF8})
     assert fits(text, width)
-    assert "of 227 KB" in text and "████████" in text
+    assert "of 227 KB" in text and "███████" in text
     assert "occupancy" not in text, "no GPU, no column for it"
 
 

@@ -84,7 +84,7 @@ def _table(rows: list[dict[str, Any]], width: int | None, bars: "Bars") -> str:
     figures = [{NARROW.get(key, key): value for key, value in row.items() if key != "idea"} for row in rows]
     longest = max(len(row["kernel"]) for row in rows) + len(tables.GAP)
     ideas = (wrapped(row["idea"], width, " " * longest, f"{row['kernel']:<{longest}}") for row in rows)
-    return "\n".join([tables.plain(*_cells(figures), width), *ideas, ""])
+    return "\n".join([tables.plain(*_cells(figures), width, bars), *ideas, ""])
 
 
 def _cells(rows: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:
