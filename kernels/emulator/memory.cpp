@@ -134,14 +134,14 @@ void touch_shared(const char* at, const Access& access, unsigned who) {
         touch(word, bytes, access, false, "shared memory", who);
     });
 }
-// Reports an access of static shared memory that is in no array of it.
+// Whether an access of static shared memory is in no array of it, which is reported unless it is the compiler's own.
 static bool outside_statics(const char* at, const Access& access) {
 #if defined(EMU_PROGRAM)
     if (in_window(at)) return false;
     const Static* one = static_at(at);
     const size_t offset = (size_t)(at - tls);
-    if (one && !one->foreign && offset + access.bytes <= one->offset + one->bytes) return false;
-    while (one && one->foreign) one = one == statics.data() ? nullptr : one - 1;
+    if (one && !one->foreign && offset + access.bytes <= one->offset + one->bytes) return one->name.empty();
+    while (one && (one->foreign || one->name.empty())) one = one == statics.data() ? nullptr : one - 1;
     if (one)
         find("out of bounds", access.pc, 0, "thread %d %s %u bytes at {0}, from byte %lu of the shared array %s, which has %lu",
              current, access.write ? "writes" : "reads", access.bytes, (unsigned long)(offset - one->offset),

@@ -228,6 +228,41 @@ def test_lines_stay_where_they_were():
     assert made.splitlines().index("int b;") == text.splitlines().index("int b;")
 
 
+# ---- Shared arrays of a class
+
+OF_HALF = """
+#include <cstdio>
+#include <cuda_fp16.h>
+__global__ void turn(const half* in, float* out) {
+    __shared__ half tile[64];
+    tile[threadIdx.x] = in[threadIdx.x];
+    __syncthreads();
+    out[threadIdx.x] = __half2float(tile[LAST - threadIdx.x]);
+}
+int main() {
+    half in[64], *from;
+    float out[64], *to;
+    for (int i = 0; i < 64; i++) in[i] = __float2half(i);
+    cudaMalloc(&from, sizeof in), cudaMalloc(&to, sizeof out);
+    cudaMemcpy(from, in, sizeof in, cudaMemcpyHostToDevice);
+    turn<<<1, 64>>>(from, to);
+    cudaMemcpy(out, to, sizeof out, cudaMemcpyDeviceToHost);
+    printf("%g", out[0]), cudaFree(from), cudaFree(to);
+}
+"""
+
+
+def test_a_shared_array_of_half_is_an_array_and_what_lies_behind_it_is_not(tmp_path):
+    path = tmp_path / "half.cu"
+    for last in (63, 64):
+        path.write_text(OF_HALF.replace("LAST", str(last)))
+        done = run_program(compile_program(Source((path,))))
+        if last == 63:
+            assert (done.output, done.findings) == ("63", ())
+        else:
+            assert "out of bounds" in [finding.kind for finding in done.findings]
+
+
 # ---- Inline PTX, and what Clang says of AMD's GPUs
 
 COPIES = """

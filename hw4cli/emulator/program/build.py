@@ -257,7 +257,8 @@ def _windows(objects: Sequence[Path], names: set[str], run: Run) -> list[str]:
 @cache
 def shared_arrays(executable: Path) -> tuple[tuple[int, int, str, str], ...]:
     """A program's static shared arrays: where they begin among its thread-local variables, their bytes, the function
-    that they are in ("" if they are in none), their names."""
+    that they are in ("" if they are in none), their names. Without a name: the byte by which the compiler knows whether
+    an array of a class, such as half, has been made."""
     words = ["readelf", "--symbols", "--wide", "--demangle", str(executable)]
     listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
     found = set()
@@ -265,7 +266,9 @@ def shared_arrays(executable: Path) -> tuple[tuple[int, int, str, str], ...]:
         fields = line.split(maxsplit=7)
         if len(fields) == 8 and fields[3] == "TLS" and int(fields[2], 0) and fields[6] != "UND":
             name = fields[7]
-            if not name.startswith(("hw4", "emu::", "guard variable", "TLS ")):
+            if name.startswith("guard variable"):
+                found.add((int(fields[1], 16), int(fields[2], 0), "", ""))
+            elif not name.startswith(("hw4", "emu::", "TLS ")):
                 function = _FUNCTION.match(name)
                 found.add(
                     (int(fields[1], 16), int(fields[2], 0), function[1] if function else "", name.split("::")[-1])
