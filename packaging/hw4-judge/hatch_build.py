@@ -13,7 +13,7 @@ PAGES = ("lab", "leaderboard", "report", "stepper")
 WITHOUT = {
     "torch.py",
     *(f"doctor/{name}.py" for name in ("bytecode", "measure", "prepare", "probe")),
-    *(f"cli/terminal/{name}.py" for name in ("ladder", "launches", "programs", "roofs")),
+    *(f"cli/terminal/{name}.py" for name in ("counts", "ladder", "launches", "programs", "roofs")),
     "templates/step.md",
     "templates/worklog.md",
     *(f"templates/{page}.{end}" for page in PAGES for end in ("css", "html", "js", "md")),
