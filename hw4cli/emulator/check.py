@@ -239,7 +239,7 @@ def check_kernel(
             if progress:
                 progress.grow(len(runs))
             advance = progress.add if progress else None
-            outcomes = run_jobs([job for _, _, job in runs], build, children.run, advance)
+            outcomes = run_jobs([job for _, _, job in runs], build, children.run, advance, until_a_hang=True)
             return [(*one, outcome) for one, outcome in zip(runs, outcomes, strict=True)]
 
         ways = list(product(builds or checking_builds(), lanes))

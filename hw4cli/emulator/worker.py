@@ -49,11 +49,16 @@ class Job:
 
 
 def run_jobs(
-    jobs: Sequence[Job], build: str, run: Run = subprocess.run, advance: Advance | None = None
+    jobs: Sequence[Job],
+    build: str,
+    run: Run = subprocess.run,
+    advance: Advance | None = None,
+    until_a_hang: bool = False,
 ) -> list[Outcome]:
     """The outcome of each job, in order; of one that crashes, or takes longer than its seconds, that as a finding.
 
-    `run` starts a process and waits for it; `advance` is called when jobs are done. Raises MachineError if
+    `run` starts a process and waits for it; `advance` is called when jobs are done. `until_a_hang`: the jobs after one
+    that does not end have no answer and no finding, as they would take as long. Raises MachineError if
     AddressSanitizer's library is wanted and not there.
     """
     env = dict(os.environ)
@@ -77,6 +82,11 @@ def run_jobs(
             outcomes.append(_broken(left[len(answered)], done.returncode))
             if advance:
                 advance(1)
+        rest = jobs[len(outcomes) :]
+        if until_a_hang and rest and done.returncode in (STALLED, -OUT_OF_TIME):
+            outcomes += [_unknown(job, ()) for job in rest]
+            if advance:
+                advance(len(rest))
     return outcomes
 
 

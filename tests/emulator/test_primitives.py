@@ -126,6 +126,15 @@ def test_a_kernel_that_crashes_or_never_ends_is_a_finding_and_the_others_run(bui
     np.testing.assert_array_equal(outcomes[3].o.view(np.uint32).reshape(-1), np.full(64, 22))
 
 
+def test_runs_of_a_kernel_that_never_ends_are_left_out_where_that_is_wanted():
+    left = []
+    jobs = [job("COUNT", PLAIN), job("ENDLESS", PLAIN), job("ENDLESS", PLAIN), job("COUNT", PLAIN)]
+    outcomes = run_jobs(jobs, PLAIN, advance=left.append, until_a_hang=True)
+    assert [outcome.finished for outcome in outcomes] == [True, False, False, False]
+    assert [len(outcome.findings) for outcome in outcomes] == [0, 1, 0, 0]
+    assert sum(left) == len(jobs)
+
+
 def test_a_kernel_that_never_ends_costs_the_time_of_one_kernel_however_many_follow():
     before = os.times()
     outcomes = run_jobs([job("ENDLESS", PLAIN), *[job("COUNT", PLAIN)] * 9], PLAIN)
