@@ -115,7 +115,8 @@ def test_a_kernel_of_ones_own_has_its_launch_and_its_least_traffic(hw4, tmp_path
     assert row["launch"] == "my_own"
     assert row["registers"] > 0
     assert row["dram_read_bytes"] == 3 * 4 * 4 * 256 * 64
-    assert row["l2_to_sm_bytes"] is None
+    (formula,) = rows(hw4("explain", "shared", "4,256,64", "--gpu", "8.0", "--json"))
+    assert row["l2_to_sm_bytes"] == formula["l2_to_sm_bytes"], "counted on the CPU, and by the registry's formula"
 
 
 def test_a_kernel_that_cannot_start_there_is_named_and_the_others_are_shown(hw4):
