@@ -140,7 +140,7 @@ def test_an_output_folder_without_permission_is_reported(folder, contestant, tmp
 
 def test_a_full_disk_gives_exit_status_3_and_keeps_the_results(folder, contestant, tmp_path):
     path, _ = contestant(folder)
-    no_room = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (1500, resource.RLIM_INFINITY))}
+    no_room = {"preexec_fn": lambda: resource.setrlimit(resource.RLIMIT_FSIZE, (2000, resource.RLIM_INFINITY))}
     result = run_hw4(*judge_args(folder, path, "--output", tmp_path / "out"), **no_room)
     assert result.returncode == 3
     [sentence] = result.stderr.splitlines()

@@ -45,7 +45,7 @@ def test_on_80_columns_the_ladder_takes_a_line_a_kernel_and_the_ideas_come_below
     figures, _, ideas = shown[shown.index("kernel ") :].partition("\n\n")
     lines = figures.splitlines()
     assert [line.split()[0] for line in lines] == ["kernel", *VARIANTS]
-    assert lines[0].split() == "kernel tiles threads KB of 227 KB measured proven cc".split()
+    assert lines[0].split() == ["kernel", "tiles", "threads", "KB", "of", "227", "KB", "measured", "proven", "cc"]
     assert {len(line.split()) for line in lines[1:]} == {7, 8}, "with a bar, where a block has shared memory"
     assert all(" ".join(ideas.split()).count(" ".join(variant.idea.split())) == 1 for variant in VARIANTS.values())
 

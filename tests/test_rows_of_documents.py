@@ -150,7 +150,7 @@ def test_the_page_has_the_rows_as_they_are():
         (COMMAND, "hw4 bench flash t28 --no-such-option"),
         (COMMAND, "hw4 nothing"),
         (COMMAND, "hw4 bench lm16k --pass sideways"),
-        (TEST, "test_rows.py::test_that_nobody_wrote"),
+        (TEST, "test_rows_of_documents.py::test_that_nobody_wrote"),
         (TEST, "no_such_file.py"),
         (RECORD, "h200-arrays.json[case=tilelang,median<1.0]"),
         (RECORD, "h200-arrays.json[no_such_field]"),
