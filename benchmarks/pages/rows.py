@@ -1,7 +1,8 @@
 """The rows of the documents that the project grew from, with evidence for each: benchmarks/rows.csv as docs/rows.md.
 
 A piece of evidence is a command ("$ hw4 bench half tilelang"), a test ("T file::name", of tests/), a record ("R
-file[conditions]", of benchmarks/) or a text ("F file#words"). tests/test_rows_of_documents.py holds each to what is there.
+file[conditions]", of benchmarks/) or a text ("F file#words"). tests/test_rows_of_documents.py holds each to what is
+there.
 """
 
 import csv
