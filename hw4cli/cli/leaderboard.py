@@ -216,10 +216,10 @@ def _behind_srun(
     """Submit on a node that srun gives: the same command there, which writes into the same folder. The exit status."""
     named = [*what.kernels, *filter(None, [what.cases]), *what.workloads]
     named += [",".join(map(str, shape.sizes)) for shape in what.shapes]
-    told = [word for name, value in given.items() if value is not None for word in (name, value)]
-    told += [word for author in authors for word in ("--author", author)]
-    told += ["--json"] * as_json
-    command = ["srun", *options, *python_command("entry"), "leaderboard", *named, *told]
+    passed = [word for name, value in given.items() if value is not None for word in (name, value)]
+    passed += [word for author in authors for word in ("--author", author)]
+    passed += ["--json"] * as_json
+    command = ["srun", *options, *python_command("entry"), "leaderboard", *named, *passed]
     try:
         return subprocess.run(command).returncode
     except OSError as error:

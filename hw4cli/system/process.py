@@ -128,10 +128,10 @@ def run_program(
                     _bound(pid, limits)
                     selfguard.kill_when_we_die(pid, removed)
             if gate:
-                told = door.wait(stderr)
+                reached = door.wait(stderr)
                 with SignalsDeferred():
                     if gate.is_open:
-                        pid = told
+                        pid = reached
                         selfguard.kill_when_we_die(pid, removed)
                     if launcher:
                         process.wait()  # then this process has adopted the other

@@ -190,7 +190,7 @@ def test_json_holds_the_whole_summary(hw4):
     assert (found["seed"], found["interrupted"], found["wrong"], found["skipped"]) == (5, False, [], {})
 
 
-def test_one_shape_is_tested_with_each_kind_of_data_and_the_root_of_the_mean_square_is_told(hw4):
+def test_one_shape_is_tested_with_each_kind_of_data_and_the_root_of_the_mean_square_is_shown(hw4):
     result = hw4("selftest", "--device", "cpu", "float32", "2,70,16", "--seed", 3, "--json")
     assert result.returncode == 0, result.stderr
     found = json.loads(result.stdout)
