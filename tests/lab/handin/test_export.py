@@ -150,7 +150,7 @@ def test_nvcc_compiles_it_for_every_architecture_that_it_knows_without_a_warning
         "-O3",
         "-std=c++14",
         *targets,
-        "-threads",
+        "--threads",
         "2",
         "-o",
         str(tmp_path / "hw4"),
