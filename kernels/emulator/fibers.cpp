@@ -24,7 +24,7 @@ EMU_OWN int current = NOBODY;
 bool stopped;
 const Grid* job;
 Order order;
-static char* stacks;  // kept from launch to launch
+static char* stacks;
 static unsigned stacks_made;
 static Three index_of[MAX_THREADS];
 
@@ -156,6 +156,10 @@ bool make_stacks() {
     }
     for (unsigned t = 0; t < threads; t++) make_fiber(contexts[t], stacks + t * EACH + GUARD);
     return true;
+}
+void release_stacks() {
+    if (stacks) munmap(stacks, stacks_made * EACH);
+    stacks = nullptr, stacks_made = 0;
 }
 bool make_fibers(const Grid& grid) {
     job = &grid, stopped = false, host.stack = nullptr;

@@ -29,6 +29,7 @@ extern Order order;
 
 bool make_fibers(const Grid&);  // false: there is no memory for their stacks
 bool make_stacks();             // the same for one more block
+void release_stacks();
 int owner_of_stack(const char*);  // the thread whose stack this is in, or NOBODY
 void resume(unsigned thread);  // returns when the thread waits, or has ended
 void suspend(State);           // called by a thread; returns when it is resumed

@@ -253,6 +253,11 @@ Ended run_grid(const Grid& grid) {
 #if defined(__x86_64__)
     _mm_setcsr(modes);
 #endif
+#if !defined(EMU_PROGRAM)
+    // Each thread's stack is two mappings, of which a process has some 65,000 at most: no thread of Python's would begin any
+    // more where 32 kernels had left theirs. A program has one runtime, whose launches may take the same.
+    release_stacks();
+#endif
     job = nullptr;
     if (!has_memory) return NO_MEMORY;
     return stopped ? GIVEN_UP : hw4_stop ? ASKED_TO_STOP : TO_ITS_END;

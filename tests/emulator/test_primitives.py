@@ -1,6 +1,7 @@
 """Votes, shuffles, atomics, static shared memory on the CPU; and what becomes of kernels that never end, or crash."""
 
 import os
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -124,6 +125,18 @@ def test_a_kernel_that_crashes_or_never_ends_is_a_finding_and_the_others_run(bui
     assert outcomes[1].findings[0].kind in ("crash", "out of bounds")
     assert outcomes[2].findings[0].kind == "hang"
     np.testing.assert_array_equal(outcomes[3].o.view(np.uint32).reshape(-1), np.full(64, 22))
+
+
+def test_a_launch_leaves_no_mappings_of_its_threads_stacks():
+    """A process has 65,530 at most, and each kernel has a runtime of its own."""
+
+    def mappings():
+        return len(Path("/proc/self/maps").read_text().splitlines())
+
+    one, loaded = job("COUNT", PLAIN), library("primitives", PLAIN)
+    before = mappings()
+    assert loaded.run(one.plan, one.inputs).finished
+    assert mappings() < before + one.plan.launches[0].block
 
 
 def test_runs_of_a_kernel_that_never_ends_are_left_out_where_that_is_wanted():
