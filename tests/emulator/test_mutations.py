@@ -1,9 +1,8 @@
 """Mutations of the project's own kernels, with which the emulator's recall is measured (docs/emulator.md).
 
 `mutations.json` has of each the kernel file, a text that it has once, what stands in its place, and, where not every
-kernel shows it, one that does ("by"). They were drawn by
-a seed, of operators such as a dropped wait, a bound, an index; some are of the kinds that were once missed. They follow
-the kernels when these change.
+kernel shows it, one that does ("by"). They were drawn by a seed, of operators such as a dropped wait, a bound, an
+index; some are of the kinds that were once missed. They follow the kernels when these change.
 """
 
 import json
