@@ -4,6 +4,7 @@ import os
 import platform
 import resource
 import struct
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -151,19 +152,24 @@ def test_core_files_are_not_written_and_files_are_limited(cases, contestant):
     assert decide(judged(cases, [contestant(body)])) == (AC, "")
 
 
-def test_the_judge_adds_five_milliseconds_at_most_to_a_small_case(cases, tmp_path):
-    """In a run that no other process of this machine delays: on a busy one, many are needed."""
+def test_the_judge_adds_less_to_a_small_case_than_five_starts_of_its_program(cases, tmp_path):
+    """Compared with starts between them, as milliseconds alone would say how fast this machine is, and how busy."""
     program = tmp_path / "copy"
     program.write_text(f"#!/bin/sh\ncp {cases[0].answer_path(cases[1])} $2\n")
     program.chmod(0o755)
+    alone, judges = [], []
 
     def added():
         start = time.monotonic()
+        subprocess.run([program, cases[0].input_path(cases[1]), tmp_path / "output"], check=True)
+        alone.append(time.monotonic() - start)
+        start = time.monotonic()
         attempt = judged(cases, [program])
+        judges.append(time.monotonic() - start - attempt.wall)
         assert decide(attempt)[0] is AC
-        return time.monotonic() - start - attempt.wall
+        return len(alone) >= 5 and min(judges) < 5 * min(alone)
 
-    assert holds_once(lambda: added() < 0.005, tries=300)
+    assert holds_once(added, tries=100)
 
 
 def test_a_programs_limits_do_not_stay_on_the_judge(cases, contestant):
