@@ -119,6 +119,11 @@ def of_files() -> dict[str, Recipe]:
             "hw4cli tune t12,t28,t29,t30 --no-keep",
         ),
         "tuned-flash": Recipe("tuned/GPU-flash.json", "every tile of `flash`", "hw4cli tune flash t28 --no-keep"),
+        "tuned-half": Recipe(
+            "tuned/GPU-half.json",
+            "every tile and number of stages of `half` on TileLang's workload",
+            "hw4cli tune half tilelang --no-keep",
+        ),
     }
 
 
@@ -216,6 +221,11 @@ def of_arrays() -> dict[str, Recipe]:
         "schedules": Recipe(
             "figures/GPU-schedules.json", "`half` in each schedule", "benchmarks.measure.ofarrays schedules"
         ),
+        "triton": Recipe(
+            "GPU-triton.json",
+            "`half` beside a kernel in Triton, as its tutorials write it, and cuDNN",
+            f"{bench} lm16k tilelang --samples 10 --peers cudnn,benchmarks/measure/triton_attention.py:attention",
+        ),
     }
 
 
@@ -288,6 +298,39 @@ def of_counters() -> dict[str, Recipe]:
         ),
         "limits": Recipe(
             "figures/GPU-limits.json", "kernels of arrays (a minute)", "benchmarks.measure.ofarrays limits"
+        ),
+        "steps": Recipe(
+            "figures/GPU-steps.json", "25 metrics of all rungs", f"{profile} {RUNGS} 16,4096,64 --set steps"
+        ),
+        "balance": Recipe(
+            "figures/GPU-balance.json",
+            "why warps wait, and how long multiprocessors are idle",
+            f"{profile} float4 flash split split8 4,16384,64 --set stalls --set balance",
+        ),
+        "lengths-profile": Recipe(
+            "figures/GPU-lengths-profile.json",
+            "bytes of each level over N",
+            f"{profile} naive smallbr shared flash split 4,4096,64 --sweep 512,1024,2048,4096,8192 --set memory",
+        ),
+        "tiles-profile": Recipe(
+            "figures/GPU-tiles-profile.json",
+            "`flash` by tile: global and shared memory, occupancy",
+            f"{profile} flash 4,16384,64 {tiles('128x32 64x32 32x32 128x64 64x64 128x16')} {metrics}",
+        ),
+        "rows-profile": Recipe(
+            "figures/GPU-rows-profile.json",
+            "`smallbr` with more rows in a block: bytes",
+            f"{profile} smallbr 4,4096,64 {tiles('1x32 2x32 4x32 8x32 16x32')} --set memory",
+        ),
+        "article": Recipe(
+            "figures/GPU-article.json",
+            "`half` on TileLang's workload, by the metrics of the article",
+            f"{profile} half tilelang --set memory",
+        ),
+        "atomics": Recipe(
+            "figures/GPU-atomics.json",
+            "gradients whose dQ is added up by atomics, and two that have no atomics",
+            f"{profile} backward_atomic backward_once backward_wgmma lm8k --set memory --set stalls",
         ),
         "traffic": Recipe("GPU-traffic.csv", "bytes that kernels move", "benchmarks.measure.traffic"),
         "cache": Recipe(

@@ -152,7 +152,7 @@ def test_a_record_is_written_in_its_folder_behind_what_it_needs(make, tmp_path):
 def test_a_pattern_names_several_records_and_none_twice(make):
     _, calls = make("h200", "tuned*", "tuned", "sweep-d32*")
     assert [call[-1].rpartition("/")[2] for call in calls] == [
-        *("h200.json", "h200-full.json", "h200-flash.json"),
+        *("h200.json", "h200-full.json", "h200-flash.json", "h200-half.json"),
         *("h200-sweep-d32.json", "h200-sweep-d32-causal.json"),
     ]
 
