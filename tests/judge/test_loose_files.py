@@ -180,7 +180,9 @@ def test_what_an_archive_holds_is_limited_as_it_is_read_whatever_its_headers_say
         unpack(many, tmp_path / "n", 1 << 20, 20)
 
 
-@pytest.mark.parametrize("data", [b"", b"PK\3\4", b"no archive at all", os.urandom(600)])
+@pytest.mark.parametrize(
+    "data", [b"", b"PK\3\4", b"no archive at all", os.urandom(600)], ids=["empty", "cut", "text", "random"]
+)
 def test_a_damaged_archive_is_one_sentence(tmp_path, data):
     (tmp_path / "hw4.zip").write_bytes(data)
     with pytest.raises(UnpackError, match="is damaged"):
