@@ -47,6 +47,18 @@ def arrays(*records: Record) -> Table:
     return Table(header, lines, (stated,) if figures else ())
 
 
+def others(record: Record) -> Table:
+    """A line for each kernel and peer of each workload, whatever the peers are."""
+    lines = []
+    for own, by_kernel in beside(record):
+        for row in by_kernel.values():
+            name = row["kernel"] if row["ours"] or ":" not in row["kernel"] else f"`{row['kernel']}`"
+            spent = f"{own['median']:.4g}" if row is own else times(row, own)
+            figures = [f"{row['tflops']:.0f}", f"{row['relative_error']:.1e}"]
+            lines.append([f"`{own['case']}` {described(workload_of(own))}", name, spent, *figures])
+    return Table(["workload", "kernel", "ms", "TFLOP/s", "error"], lines)
+
+
 def _stated(runs: list[Published]) -> str:
     """A program's published times, each with what it is of; all are of one workload."""
     times = " and ".join(f"{one.ms:g} ms" + (f" ({one.run})" if one.run else "") for one in runs)

@@ -120,5 +120,10 @@ def _cpu() -> str:
 
 
 def _installed(name: str) -> str | None:
-    """The version of a package whose name begins so: CuPy's wheels are cupy-cuda12x and the like."""
-    return next((one.version for one in metadata.distributions() if (one.name or "").startswith(name)), None)
+    """The version of the package of this name, else of one that adds to it, as CuPy's wheels cupy-cuda12x and the like do.
+
+    (numpy-financial, numpyro and their like are none of them.)
+    """
+    found = {one.name.lower(): one.version for one in metadata.distributions() if one.name}
+    wheels = (version for full, version in found.items() if full.startswith((f"{name}-cuda", f"{name}-rocm")))
+    return found.get(name) or next(wheels, None)

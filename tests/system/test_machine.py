@@ -80,3 +80,13 @@ def test_the_block_of_another_machine_is_printed_as_json():
     code = "from hw4cli.system.machine import main; main()"
     printed = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout
     assert set(json.loads(printed)) >= WHOLE
+
+
+def test_the_version_of_a_package_is_not_that_of_another_whose_name_begins_so(monkeypatch):
+    installed = [types.SimpleNamespace(name=name, version=version) for name, version in INSTALLED]
+    monkeypatch.setattr(module.metadata, "distributions", lambda: installed)
+    found = machine({"gpu": "G"})
+    assert (found["numpy"], found["cupy"]) == ("2.5.2", "14.2.0")
+
+
+INSTALLED = (("numpyro", "0.21.0"), ("numpy", "2.5.2"), ("cupy-fields", "1"), ("cupy-cuda13x", "14.2.0"), (None, "1"))
