@@ -120,7 +120,7 @@ def _cpu() -> str:
 
 
 def _installed(name: str) -> str | None:
-    """The version of the package of this name, else of one that adds to it, as CuPy's wheels cupy-cuda12x and the like do.
+    """The version of the package of this name, else of one that adds to it, as CuPy's wheels cupy-cuda12x do.
 
     (numpy-financial, numpyro and their like are none of them.)
     """
