@@ -13,7 +13,7 @@ from hw4cli.system.importing import Importing
 from hw4cli.text.words import columns, printable
 
 
-@click.command(cls=Sections, rare=["limits", "tolerance", "penalty", "rank_by", "due", "hidden"])
+@click.command(cls=Sections, rare=["limits", "tolerance", "penalty", "rank_by", "step", "due", "hidden"])
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option(
     "--points",

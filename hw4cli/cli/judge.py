@@ -51,7 +51,19 @@ MOST_BATCHES, MOST_ROWS = 2, 256  # of a case that is executed on the CPU
 # What is judged by default: hw4 itself; by the judge alone, what a student has built.
 OWN_PROGRAM = None if has_solution() else "./hw4"
 
-RESCORING = {"judged", "suite", "limits", "tolerance", "penalty", "rank_by", "due", "late_policy", "output", "as_json"}
+RESCORING = {
+    "judged",
+    "suite",
+    "limits",
+    "tolerance",
+    "penalty",
+    "rank_by",
+    "step",
+    "due",
+    "late_policy",
+    "output",
+    "as_json",
+}
 
 
 CLASS_OPTIONS = (
@@ -115,6 +127,7 @@ def class_options(command: Command) -> Command:
             "tolerance",
             "penalty",
             "rank_by",
+            "step",
             "due",
             "late_policy",
             "sandbox",
@@ -125,7 +138,7 @@ def class_options(command: Command) -> Command:
     ],
     sections={
         "What to judge": ["program", "folder", "suite", "causal", "repeat", "warmup"],
-        "Rules": ["limits", "tolerance", "penalty", "rank_by", "due", "late_policy", "judged"],
+        "Rules": ["limits", "tolerance", "penalty", "rank_by", "step", "due", "late_policy", "judged"],
         "Where it runs": ["device", "sandbox", "run_as", "mounts", "pass_env", "srun", "launcher"],
         "Results": ["output", "resume", "restart", "user", "race_check", "as_json"],
         "A class": [
@@ -247,7 +260,9 @@ def _rescore(ctx: click.Context, judged: Path, as_json: bool, options: dict[str,
         if given and name not in RESCORING:
             word = "a case" if name == "cases" else param.opts[-1]
             raise click.UsageError(f"{word} does not go with --rescore, which runs nothing", ctx)
-    wanted = {name: options[name] for name in ("limits", "tolerance", "penalty", "rank_by", "due", "late_policy")}
+    wanted = {
+        name: options[name] for name in ("limits", "tolerance", "penalty", "rank_by", "step", "due", "late_policy")
+    }
     return rescore(judged, options["output"], as_json, **wanted)
 
 

@@ -12,7 +12,7 @@ from hw4cli.system.importing import Importing
 from hw4cli.text.words import printable
 
 
-@click.command(cls=Sections, rare=["title", "limits", "tolerance", "penalty", "rank_by", "due", "late_policy"])
+@click.command(cls=Sections, rare=["title", "limits", "tolerance", "penalty", "rank_by", "step", "due", "late_policy"])
 @click.argument("folder", metavar="DIR", type=FOLDER)
 @click.option(
     "--anonymous", is_flag=True, help="Show pseudonyms; DIR/pseudonyms.json, which only you can read, has the names."

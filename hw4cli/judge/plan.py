@@ -133,6 +133,7 @@ class JudgeOptions:
     tolerance: float | None = None
     penalty: float | None = None
     rank_by: str | None = None
+    step: float | None = None
     due: datetime | None = None
     late_policy: str | None = None
     sandbox: str | None = None
@@ -174,6 +175,7 @@ def plan_of(options: JudgeOptions) -> Plan:
         tolerance=options.tolerance,
         penalty=options.penalty,
         rank_by=options.rank_by,
+        step=options.step,
         due=options.due,
         late_policy=options.late_policy,
     )

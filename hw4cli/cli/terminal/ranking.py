@@ -87,6 +87,7 @@ def _print_below(console: Console, width: int | None, standings: Sequence[Standi
     for word, (sign, style) in SIGNS.items():
         legend.append(sign, style).append(f" {word}   ")
     by = {"time": "Time + Penalty", "passed": "Passed, then Time"}[rules.rank_by]
+    by += f"; times in steps of {rules.step:g} s" if rules.step else ""
     console.print(legend.append(f"ranked by {by}"), soft_wrap=width is None)
     for sentence in upper_bounds(standings):
         console.print(wrapped(sentence, width))

@@ -131,6 +131,7 @@ RULES: dict[str, Check] = {  # stored ones
     "rank_by": SETTINGS["rank_by"],
     "due": SETTINGS["due"],
     "late_policy": _optional(_text),
+    "step": _optional(_seconds),
 }
 
 HEADER: dict[str, Check] = {

@@ -59,6 +59,11 @@ class Rules:
     rank_by: str = "time"  # Time + Penalty, or "passed": the number of accepted cases, then Time
     due: datetime | None = None
     late_policy: str = ""  # what lateness costs of a grade (late): scores and ranks do not depend on it
+    step: float | None = None  # seconds: a time that counts is the next multiple, as of a clock that polls so often
+
+    def counted(self, wall: float) -> float:
+        """The time that counts of a wall time, both in seconds. Limits are of the wall time itself."""
+        return math.ceil(round(wall / self.step, 6)) * self.step if self.step else wall
 
 
 RANKS = ("time", "passed")
@@ -179,7 +184,7 @@ def combine(attempts: Sequence[Attempt], rules: Rules = Rules()) -> Result:
         limit=limit,
         verdict=verdict,
         reason=reason,
-        wall=median(walls) if walls else None,
+        wall=rules.counted(median(walls)) if walls else None,
         spread=(walls[0], walls[-1]) if walls else None,
         max_error=max(_values(attempts, "max_error"), default=None),
         borderline=borderline,

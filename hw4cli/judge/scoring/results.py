@@ -195,6 +195,7 @@ def markdown(standings: Sequence[Standing], rules: Rules) -> str:
     rows = [list(map(tables.escaped, standing_cells(standing))) for standing in standings]
     text = "# Results\n\n" + tables.markdown(STANDING_COLUMNS, rows)
     text += f"\nRanked by {'the cases passed, then Time' if rules.rank_by == 'passed' else 'Time + Penalty'}.\n"
+    text += f"Times count in steps of {rules.step:g} s.\n" if rules.step else ""
     text += "".join(f"{sentence}\n" for sentence in upper_bounds(standings))
     for standing in standings:
         shown = [

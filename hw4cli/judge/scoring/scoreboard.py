@@ -138,6 +138,8 @@ def _rules(board: Board) -> list[str]:
         "Limits are of wall time; a case's shape (B, N, d) and limit are shown on its heading.",
         *upper_bounds(board.standings),
     ]
+    if rules.step:
+        sentences.append(f"Times count in steps of {rules.step:g} s: each is the next multiple of what was measured.")
     if rules.due:
         sentences.append(f"What was handed in after {rules.due:%Y-%m-%d %H:%M %Z} is marked as late.")
     if rules.limits:

@@ -30,6 +30,7 @@ def fields(rules: Rules) -> dict[str, Any]:
         "rank_by": rules.rank_by,
         "due": rules.due.isoformat() if rules.due else None,
         "late_policy": rules.late_policy or None,
+        "step": rules.step,
     }
 
 
@@ -48,7 +49,9 @@ def read(folder: Path) -> Rules | None:
             raise InputError(f"{path}: schema {document['schema']}, but this hw4 reads schema {SCHEMA}")
         if document["kind"] != "hw4-rules" or document["schema"] != SCHEMA:
             raise ValueError
-        return _checked({"late_policy": None, **{name: document[name] for name in RULES if name in document}})
+        return _checked(
+            {"late_policy": None, "step": None, **{name: document[name] for name in RULES if name in document}}
+        )
     except (FileNotFoundError, NotADirectoryError):
         return None
     except OSError as error:

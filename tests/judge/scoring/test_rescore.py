@@ -82,6 +82,7 @@ def test_other_limits_tolerance_and_penalty_change_the_results(single):
     assert document["rules"] == {
         "tolerance": 0.1, "penalty": 7, "limits": {"t01": 3, "t02": 3}, "rank_by": "time", "due": None,
         "late_policy": None,
+        "step": None,
     }  # fmt: skip
     assert verdicts(rescored(single, "--limit", "t01=0.4"))["t01"] == "TLE"
     assert verdicts(rescored(single, "--limit", "t01=2", "--tolerance", "1e-6"))["t01"] == "NA"
@@ -187,6 +188,7 @@ def test_rescorings_at_once_lose_no_rule(single):
     assert scored(single)["rules"] == {
         "tolerance": 5e-3, "penalty": 7, "limits": dict.fromkeys(RUNS, 3), "rank_by": "passed", "due": None,
         "late_policy": None,
+        "step": None,
     }  # fmt: skip
     assert scored(single) == json.loads((single / "results.json").read_text())
 
@@ -233,6 +235,7 @@ def test_a_damaged_header_is_ignored(tmp_path):
         "rank_by": "time",
         "due": None,
         "late_policy": None,
+        "step": None,
     }
 
 
@@ -288,3 +291,23 @@ def test_a_class_of_200_with_30_cases_each_is_rescored_in_seconds(tmp_path):
         seconds.append(processor_time_of_children() - start)
     assert min(seconds) < 5
     assert len((tmp_path / "results.csv").read_text().splitlines()) == 6001
+
+
+def test_times_in_steps_are_ties_within_a_step_and_limits_hold_for_what_was_measured(tmp_path):
+    """As the course's board, whose clock polls every 0.05 s, shows 0.21, 0.26, 0.31 and nothing between."""
+    walls = {"ann": (0.512, 1.999), "ben": (0.549, 1.97), "eve": (0.551, 1.97)}
+    for user, (first, second) in walls.items():
+        runs = {"t01": attempt("t01", wall=first), "t02": attempt("t02", wall=second)}
+        write(tmp_path / "class" / user, user, runs)
+    board = rescored(tmp_path / "class", "--step", "0.05")["standings"]
+    assert [(one["user"], round(one["time"], 6), one["rank"]) for one in board] == [
+        ("ann", 2.55, 1), ("ben", 2.55, 1), ("eve", 2.6, 3),
+    ]  # fmt: skip
+    assert set(verdicts({"standings": board}).values()) == {"AC"}
+    shown = run_here("scoreboard", tmp_path / "class", "-o", tmp_path / "board.html", "-o", tmp_path / "board.md")
+    assert "times in steps of 0.05 s" in shown.stdout, "what was stored is read again"
+    for page in ("board.html", "board.md"):
+        assert "Times count in steps of 0.05 s" in (tmp_path / page).read_text()
+    exact = rescored(tmp_path / "class", "--step", "0")["standings"]
+    assert [one["rank"] for one in exact] == [1, 2, 3]
+    fails(run_here("judge", "--rescore", tmp_path / "class", "--step", "soon"), 2, "--step")
