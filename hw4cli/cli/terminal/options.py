@@ -227,7 +227,7 @@ def tolerance_option(command: Command) -> Command:
 
 
 def rules_options(command: Command) -> Command:
-    """--limit, --tolerance, --penalty, --rank-by, --step, --due, --late-policy; what is not given is None, or {} of limits."""
+    """--limit, --tolerance, --penalty, --rank-by, --step, --due, --late-policy; None where not given, {} of limits."""
     for option in (
         click.option(
             "--late-policy",
@@ -249,8 +249,7 @@ def rules_options(command: Command) -> Command:
         click.option(
             "--step",
             type=Number(0, 3600),
-            help="Times count in steps of so many seconds, as of a clock that polls; 0: as measured.  [default: 0, or as "
-            "judged]",
+            help="Times count in steps of so many seconds, as by a clock that polls.  [default: 0, or as judged]",
         ),
         click.option(
             "--penalty",
