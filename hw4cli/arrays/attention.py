@@ -15,7 +15,7 @@ from hw4cli.arrays.arguments import (
     checked_workload,
     refuse,
 )
-from hw4cli.arrays.float32 import Float32OnGpu
+from hw4cli.arrays.float32 import Float32OnGpu, chooses
 from hw4cli.arrays.oncpu import attention_on_cpu, wide_type
 from hw4cli.arrays.ongpu import HalfOnGpu
 from hw4cli.arrays.operand import (
@@ -29,10 +29,11 @@ from hw4cli.arrays.operand import (
     operand,
     stream_of,
 )
-from hw4cli.arrays.staged import Staged
+from hw4cli.arrays.repeated import FORWARD, are_plain, call_of, forward
+from hw4cli.arrays.staged import Staged, is_loadable
 from hw4cli.device.gpu import Gpu, import_cupy
+from hw4cli.device.launcher import Prepared, forgets
 from hw4cli.plans.dispatch import AUTO
-from hw4cli.plans.half import Arrays
 from hw4cli.plans.kernels16 import KERNELS16, check_on_cpu, kernel_within
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, Workload
@@ -78,6 +79,15 @@ def attention(
     >>> attention(q, k, v, causal=True).shape
     (1, 2, 5, 8)
     """
+    flags = type(causal) is bool and type(return_lse) is bool
+    options = (causal, align, scale, layout, kernel, max_error, bounds, return_lse) if flags and out is None else None
+    if options and not not_supported and are_plain(options[:6], bounds):
+        call = FORWARD.find(options, (q, k, v))
+        made = forward(call, q, k, v) if call is not None else None
+        if made is not None:
+            return made if return_lse else made[0]
+    else:
+        options = None
     refuse("attention", not_supported)
     check_layout(layout)
     check_flags(causal=causal, return_lse=return_lse)
@@ -99,7 +109,9 @@ def attention(
             check_on_cpu(allowed, replace(work, scale=factor), reach or absmax(operands))
         attention_on_cpu(work, operands, o, lse, factor, wide_type(work, operands, factor, allowed, reach))
     else:
-        attention_on_gpu(work, (*operands, o), lse, factor, kernel, allowed, reach)
+        launches = attention_on_gpu(work, (*operands, o), lse, factor, kernel, allowed, reach)
+        if options and launches:
+            FORWARD.put(options, (q, k, v), call_of(like_q, launches, (result,), lse))
     return (result, lse) if return_lse else result
 
 
@@ -153,8 +165,11 @@ def attention_on_gpu(
     kernel: str,
     max_error: float | None,
     bounds: tuple[float, float, float] | None,
-) -> None:
-    """Enqueue the launches that write O, the last operand, and, unless it is None, the LSE, on the current stream."""
+) -> Prepared | None:
+    """Enqueue the launches that write O, the last operand, and, unless it is None, the LSE, on the current stream.
+
+    Returns them if they are all that any arrays of these kinds need, whatever is in them: for the addresses of the
+    operands, of the LSE and of scratch."""
     q = operands[0]
     cupy = import_cupy()
     with cupy.cuda.Device(q.device):
@@ -164,8 +179,9 @@ def attention_on_gpu(
             (q, k, v), (o,) = staged.given, staged.made
             if work.dtype == FLOAT32:
                 chosen = float32.kernel(work, (q, k, v), scale, kernel, max_error, bounds, stream)
-                float32.compute(work, (q, k, v, o), lse, scale, chosen, stream)
-                return
+                launches = float32.compute(work, (q, k, v, o), lse, scale, chosen, stream)
+                depends = bounds is None and chooses(kernel, max_error)
+                return None if depends or staged.copies else launches
             for x in (q, k, v, o):
                 check_rows(x)
             if max_error is not None:
@@ -174,8 +190,26 @@ def attention_on_gpu(
             planned = half.planned(work, kernel)
             check_capture(q, half.gpu.is_compiled(planned))
             scratch = empty_like(q, (planned.scratch // 4,), FLOAT32) if planned.scratch else None
-            where = Arrays(q.matrix, k.matrix, v.matrix, o.matrix, address_of(lse), address_of(scratch))
-            half.launch(work, where, scale, stream, kernel=kernel)
+            launches = half.prepared(work, tuple(x.strides[:3] for x in (q, k, v, o)), scale, kernel)
+            addresses = (q.address, k.address, v.address, o.address, address_of(lse), address_of(scratch))
+            launches.enqueue(addresses, stream.ptr)
+            depends = bounds is None and max_error is not None
+            return None if depends or staged.copies else launches
+
+
+def launches_for(
+    work: Workload, operands: tuple[Operand, Operand, Operand, Operand], scale: float, kernel: str, lse: bool
+) -> Prepared | None:
+    """The launches of a kernel that write O, the last operand, and an LSE if it is wanted, for arrays of these kinds
+    that the checks have passed; None where arrays are read or copied before. See attention_on_gpu for the addresses."""
+    q = operands[0]
+    if not is_loadable(q):
+        return None
+    with import_cupy().cuda.Device(q.device):
+        half, float32 = _opened(q.device or 0)
+        if work.dtype == FLOAT32:
+            return None if chooses(kernel, None) else float32.launches(work, operands, scale, kernel, lse)
+        return half.prepared(work, tuple(x.strides[:3] for x in operands), scale, kernel)
 
 
 def absmax(operands: tuple[Operand, ...]) -> tuple[float, float, float]:
@@ -192,6 +226,9 @@ _OPENING = threading.Lock()
 def _open(device: int) -> tuple[HalfOnGpu, Float32OnGpu]:
     gpu = Gpu()
     return HalfOnGpu(gpu), Float32OnGpu(gpu)
+
+
+forgets(_open.cache_clear)
 
 
 def _opened(device: int) -> tuple[HalfOnGpu, Float32OnGpu]:

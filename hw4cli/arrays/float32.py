@@ -7,7 +7,7 @@ the first heads of all groups are computed together, then the second ones, and s
 
 import math
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,6 +15,7 @@ import numpy as np
 from hw4cli.arrays.arguments import kernel_for
 from hw4cli.arrays.operand import (
     Operand,
+    address_of,
     assign,
     check_capture,
     check_range_can_be_read,
@@ -23,8 +24,8 @@ from hw4cli.arrays.operand import (
     largest,
     operand,
 )
-from hw4cli.device.driver import enqueue
 from hw4cli.device.gpu import Gpu
+from hw4cli.device.launcher import SAMPLES, Addresses, Argument, Prepared, Step, prepared
 from hw4cli.plans.bounds import has_bound
 from hw4cli.plans.dispatch import AUTO, Choice, candidates
 from hw4cli.plans.ladder import FALLBACK, VARIANTS
@@ -33,7 +34,8 @@ from hw4cli.plans.plan import Plan
 from hw4cli.problem.workload import AbsMax, Magnitudes, Workload
 
 FLOAT_BYTES = 4
-REMEMBERED = 256  # plans that are kept
+REMEMBERED = 256  # plans, and calls whose launches are prepared
+Place = tuple[tuple[int, ...], tuple[int, ...]]  # shape, strides
 Operands = tuple[Operand, Operand, Operand, Operand]
 
 
@@ -43,6 +45,7 @@ class Float32OnGpu:
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
         self._planned = lru_cache(REMEMBERED)(self._plan)
+        self.prepared = lru_cache(REMEMBERED)(self._prepare)
         self._chosen = lru_cache(REMEMBERED)(self._choose)
 
     def plan(self, work: Workload, kernel: str) -> Plan:
@@ -71,7 +74,7 @@ class Float32OnGpu:
         Without bounds, the arrays are read for them, and the GPU is waited for. Raises ValueError if no kernel keeps
         the error, or if this is captured in a graph, where nothing can be waited for.
         """
-        if kernel != AUTO and (allowed is None or not has_bound(kernel)):
+        if not chooses(kernel, allowed):
             return kernel
         self.check(kernel, work, scale, lse=False)
         kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, work.d, work.Nk, work.causal)
@@ -97,11 +100,14 @@ class Float32OnGpu:
         if kernel == FALLBACK and not math.isclose(scale, work.scale, rel_tol=1e-6):
             raise ValueError(f"kernel {FALLBACK} computes with the scale 1/sqrt(d) alone, and scale is {scale:g}")
 
-    def compute(self, work: Workload, operands: Operands, lse: Any, scale: float, kernel: str, stream: Any) -> None:
+    def compute(
+        self, work: Workload, operands: Operands, lse: Any, scale: float, kernel: str, stream: Any
+    ) -> Prepared | None:
         """Enqueue a kernel's launches on a stream of cupy's; does not wait. `lse`: an array of the library's, or None.
 
-        Arrays that the kernels cannot read as they are, by heads or rows that lie apart, are copied before.
-        """
+        Arrays that the kernels cannot read as they are, by heads or rows that lie apart, are copied before. Returns the
+        launches if they are all that was enqueued: for arrays q, k, v and o of these strides, an LSE if there is one,
+        and scratch."""
         self.check(kernel, work, scale, lse is not None)
         q, k, v, o = operands
         work = without_needless_mask(work)
@@ -115,21 +121,49 @@ class Float32OnGpu:
         sums = empty_like(q, (group, work.batch, work.kv_heads, work.Nq)) if apart else lse
         plan = self._planned(kernel, calls.each[0].shape)
         check_capture(q, self.gpu.is_compiled(plan))
-        scratch = empty_like(q, (max(1, plan.scratch),), "uint8")  # the library's own: it lives as long as a graph
-        address = _address(scratch)
-        with stream:
-            for call in calls.each:
-                if plan.finds_absmax:
-                    self.gpu.cupy.cuda.runtime.memsetAsync(address, 0, ABSMAX_BYTES, stream.ptr)
-                first = _address(sums) + 4 * call.first_lse if sums is not None else 0
-                passed = arguments(plan, call.shape, call.matrices, address, first, scale, call.offset)
-                params = np.frombuffer(passed, f"V{len(passed)}")
-                for function, step in zip(self.gpu.functions(plan), plan.launches, strict=True):
-                    enqueue(function, step, (params,), stream, self.gpu.props)
+        launches = self.prepared(work, tuple((x.shape, x.strides) for x in (q, k, v, to)), scale, kernel, lse is None)
+        scratch = empty_like(q, (launches.scratch,), "uint8")  # the library's own: it lives as long as a graph
+        addresses = (q.address, k.address, v.address, to.address, address_of(sums), address_of(scratch))
+        launches.enqueue(addresses, stream.ptr)
         if to is not o:
             assign(o, to)
         if apart:
             lse.reshape(work.batch, work.kv_heads, group, work.Nq)[:] = _last(sums)
+        whole = all(x is y for x, y in zip((q, k, v, to), operands, strict=True))
+        return launches if whole and not apart else None
+
+    def launches(self, work: Workload, operands: Operands, scale: float, kernel: str, lse: bool) -> Prepared | None:
+        """What `compute` returns for such arrays, without computing them."""
+        work = without_needless_mask(work)
+        if not all(map(is_packed, operands)) or (lse and as_batches(work, operands).interleaved):
+            return None
+        return self.prepared(work, tuple((x.shape, x.strides) for x in operands), scale, kernel, not lse)
+
+    def _prepare(
+        self, work: Workload, places: tuple[Place, ...], scale: float, kernel: str, without_lse: bool
+    ) -> Prepared:
+        """The launches for packed arrays q, k, v and o of these shapes and strides: their addresses, the LSE's and that
+        of scratch are asked for."""
+
+        def calls(addresses: Addresses) -> tuple[Call, ...]:
+            q, k, v, o = (
+                Operand("", "", work.dtype, *place, at, None, None, "BHND")
+                for at, place in zip(addresses, places, strict=False)
+            )
+            return as_batches(work, (q, k, v, o)).each
+
+        def make(number: int, addresses: Addresses) -> bytes:
+            call, (lse, scratch) = calls(addresses)[number], addresses[4:]
+            first = 0 if without_lse else lse + FLOAT_BYTES * call.first_lse
+            return arguments(plan, call.shape, call.matrices, scratch, first, scale, call.offset)
+
+        each = calls(SAMPLES)
+        plan = self._planned(kernel, each[0].shape)
+        functions, cleared = self.gpu.functions(plan), ABSMAX_BYTES if plan.finds_absmax else 0
+        steps = (
+            Step(Argument(partial(make, number), 6), functions, plan.launches, cleared) for number in range(len(each))
+        )
+        return prepared(self.gpu, steps, max(1, plan.scratch))
 
     def _magnitudes(
         self, work: Workload, operands: tuple[Operand, Operand, Operand], kernel: str, stream: Any
@@ -149,13 +183,14 @@ class Float32OnGpu:
             return magnitudes(found.get().view(np.float32))
 
 
-def _address(array: Any) -> int:
-    return int(array.data_ptr() if hasattr(array, "data_ptr") else array.data.ptr)
-
-
 def _last(sums: Any) -> Any:
     """(group, batch, kv_heads, N) as (batch, kv_heads, group, N)."""
     return sums.permute(1, 2, 0, 3) if hasattr(sums, "permute") else sums.transpose(1, 2, 0, 3)
+
+
+def chooses(kernel: str, allowed: float | None) -> bool:
+    """Whether a kernel is chosen by how large the elements are, or asked whether it keeps the error allowed."""
+    return kernel == AUTO or (allowed is not None and has_bound(kernel))
 
 
 class Call(NamedTuple):

@@ -5,21 +5,20 @@ from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
-import numpy as np
-
-from hw4cli.device.driver import driver, enqueue
+from hw4cli.device.driver import driver
 from hw4cli.device.gpu import Gpu
+from hw4cli.device.launcher import Addresses, Argument, Prepared, Step, prepared
 from hw4cli.errors import MachineError
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.half import MAP_BYTES, Arrays
 from hw4cli.plans.kernels16 import arguments16, plan16
-from hw4cli.plans.launch import Box
+from hw4cli.plans.launch import Box, Matrix, Steps
 from hw4cli.plans.plan import Plan
 from hw4cli.problem.workload import Workload
 
 # CUtensorMapDataType, CUtensorMapSwizzle (128 bytes), CUtensorMapL2promotion (256 bytes) of the driver's API.
 FLOAT16_TENSOR, BFLOAT16_TENSOR, SWIZZLE_128, PROMOTE_256 = 6, 9, 3, 3
-REMEMBERED = 256  # launches whose arguments are kept
+REMEMBERED = 256  # plans, and calls whose launches are prepared
 
 
 def encode(box: Box) -> bytes:
@@ -41,11 +40,11 @@ def encode(box: Box) -> bytes:
 
 
 class HalfOnGpu:
-    """The kernels on one GPU; a launch that is repeated costs a look-up."""
+    """The kernels on one GPU; plans, and launches that are prepared for arrays of a geometry, are kept."""
 
     def __init__(self, gpu: Gpu) -> None:
         self.gpu = gpu
-        self._prepared = lru_cache(REMEMBERED)(self._prepare)
+        self.prepared = lru_cache(REMEMBERED)(self._prepare)
         self._planned = lru_cache(REMEMBERED)(plan16)
 
     def planned(self, work: Workload, kernel: str = AUTO, tiling: Any = None) -> Plan:
@@ -62,13 +61,20 @@ class HalfOnGpu:
         self, work: Workload, arrays: Arrays, scale: float, stream: Any, tiling: Any = None, kernel: str = AUTO
     ) -> None:
         """Enqueue the kernel on a stream of cupy's, on the current device; does not wait."""
-        params, launches = self._prepared(work, arrays, scale, tiling, kernel)
-        with stream:
-            for function, step in launches:
-                enqueue(function, step, params, stream, self.gpu.props)
+        *matrices, lse, scratch = arrays
+        launches = self.prepared(work, tuple(m.steps for m in matrices), scale, kernel, tiling)
+        launches.enqueue((*(m.data for m in matrices), lse, scratch), stream.ptr)
 
-    def _prepare(self, work: Workload, arrays: Arrays, scale: float, tiling: Any, kernel: str) -> tuple[Any, ...]:
-        planned = self.plan(work, tiling, kernel)
-        passed = arguments16(replace(work, scale=scale), planned, arrays, encode)
-        params = np.frombuffer(passed, f"V{len(passed)}")  # cupy passes an array of one element by value
-        return (params,), tuple(zip(self.gpu.functions(planned), planned.launches, strict=True))
+    def _prepare(
+        self, work: Workload, steps: tuple[Steps, ...], scale: float, kernel: str = AUTO, tiling: Any = None
+    ) -> Prepared:
+        """The launches for q, k, v and o of these strides: their addresses, the LSE's and that of scratch are asked
+        for. Compiles the kernel, on the current device."""
+        planned, scaled = self.plan(work, tiling, kernel), replace(work, scale=scale)
+
+        def make(addresses: Addresses) -> bytes:
+            q, k, v, o = (Matrix(at, *step) for at, step in zip(addresses, steps, strict=False))
+            return arguments16(scaled, planned, Arrays(q, k, v, o, *addresses[4:]), encode)
+
+        step = Step(Argument(make, 6), self.gpu.functions(planned), planned.launches)
+        return prepared(self.gpu, (step,), planned.scratch)

@@ -22,7 +22,7 @@ from hw4cli.problem.workload import stored_d
 class Staged(AbstractContextManager["Staged"]):
     """`given` and `made` are what kernels read and write in place of some operands: these themselves, where kernels can
     load their rows; else others, into which the beginning of a `with` block copies what is given, and from which its
-    end copies what was made. There may be any number of blocks, one after the other.
+    end copies what was made, which `copies` says. There may be any number of blocks, one after the other.
 
     All is enqueued on a stream of cupy's; nothing is waited for. Raises ValueError if a CUDA graph is captured, and the
     kernel that copies is not compiled yet.
@@ -31,18 +31,18 @@ class Staged(AbstractContextManager["Staged"]):
     def __init__(self, gpu: Gpu, stream: Any, given: Sequence[Operand], made: Sequence[Operand]) -> None:
         self._gpu, self._stream, self._given, self._made = gpu, stream, tuple(given), tuple(made)
         self.given, self.made, first = self._given, self._made, given[0]
-        self._copies = not is_loadable(first)
-        if self._copies:
+        self.copies = not is_loadable(first)
+        if self.copies:
             check_capture(first, gpu.is_compiled(columns.CODE))
             self.given, self.made = (tuple(map(_wide, operands)) for operands in (given, made))
 
     def __enter__(self) -> Self:
-        if self._copies:
+        if self.copies:
             self._copy(self._given, self.given)
         return self
 
     def __exit__(self, kind: Any, error: Any, trace: Any) -> None:
-        if self._copies and kind is None:
+        if self.copies and kind is None:
             self._copy(self.made, self._made)
 
     def _copy(self, sources: Sequence[Operand], targets: Sequence[Operand]) -> None:

@@ -15,6 +15,8 @@ if TYPE_CHECKING:
     from hw4cli.plans.plan import DeviceProperties, Launch
 
 PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+# After these errors of CUDA a process can no longer use the GPU: uncorrectable memory, traps, wrong addresses, unknown.
+LOST = {214, 220, 226, 700, 702, 710, *range(714, 722), 999}
 EARLY_CC = 90  # from which a launch can begin before the one in front of it has ended
 
 _making: threading.Thread | None = None
@@ -74,19 +76,19 @@ def enqueue(function: Any, step: "Launch", params: tuple[Any], stream: Any, prop
         function((step.grid,), (step.block,), params, shared_mem=step.shared)
 
 
-class _Attribute(ctypes.Structure):
+class Attribute(ctypes.Structure):
     """CUlaunchAttribute, of a value that is an int."""
 
     _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int), ("rest", ctypes.c_char * 60))
 
 
-class _Config(ctypes.Structure):
+class Config(ctypes.Structure):
     """CUlaunchConfig: blocks and threads in three dimensions, shared bytes, the stream, attributes."""
 
     _fields_ = (
         ("sizes", ctypes.c_uint * 7),
         ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(_Attribute)),
+        ("attributes", ctypes.POINTER(Attribute)),
         ("count", ctypes.c_uint),
     )
 
@@ -94,7 +96,7 @@ class _Config(ctypes.Structure):
 def _launch_early(function: Any, step: "Launch", params: tuple[Any], stream: Any) -> None:
     """Enqueue a launch that may begin before the one in front of it has ended."""
     sizes = (ctypes.c_uint * 7)(step.grid, 1, 1, step.block, 1, 1, step.shared)
-    config = _Config(sizes, stream.ptr, ctypes.pointer(_Attribute(PROGRAMMATIC, 0, 1)), 1)
+    config = Config(sizes, stream.ptr, ctypes.pointer(Attribute(PROGRAMMATIC, 0, 1)), 1)
     passed = (ctypes.c_void_p * 1)(params[0].ctypes.data)
     status = driver().cuLaunchKernelEx(ctypes.byref(config), ctypes.c_void_p(function.kernel.ptr), passed, None)
     if status:

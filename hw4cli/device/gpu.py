@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from hw4cli.device.cupyparts import load
-from hw4cli.device.driver import enqueue
+from hw4cli.device.driver import LOST, enqueue
 from hw4cli.device.hip.device import NO_AMD_GPU
 from hw4cli.device.hip.device import properties as amd_properties
 from hw4cli.device.machinecode import Kernel, MachineCode, kernel_cache
@@ -42,8 +42,6 @@ ALIGNMENT = 16  # bytes that a thread reads at once; by their sizes, the parts o
 
 # The device files of NVIDIA's driver: on Linux, under Windows (WSL 2), on a Jetson.
 DEVICE_FILES = ["/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu"]
-# After these errors of CUDA a process can no longer use the GPU: uncorrectable memory, traps, wrong addresses, unknown.
-LOST = {214, 220, 226, 700, 702, 710, *range(714, 722), 999}
 NO_NVIDIA_GPU = "there is no NVIDIA GPU here"
 
 

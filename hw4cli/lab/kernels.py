@@ -1,6 +1,6 @@
 """hw4's kernels as contenders: of files, of arrays, of gradients."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -97,6 +97,7 @@ class ArrayKernel(Contender):
         self._arrays, stream = data.arrays, gpu.cupy.cuda.Stream.null
         self._staged = Staged(gpu, stream, *operands_of(work, data.arrays, "qkv", "o"))
         (q, k, v), (o,), scale = self._staged.given, self._staged.made, self._case.scale
+        self._launch: Callable[[], object]
         if self._kernel in KERNELS16:
             self._scratch = gpu.cupy.ndarray(max(1, planned.scratch), np.uint8)  # kept: a pointer alone would not
             there = Arrays(q.matrix, k.matrix, v.matrix, o.matrix)._replace(scratch=self._scratch.data.ptr)

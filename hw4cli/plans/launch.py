@@ -30,6 +30,9 @@ _LAYOUT = struct.Struct("@" + "".join(FIELDS.values()) + "0Q")  # aligned as the
 SIZE = _LAYOUT.size
 
 
+Steps = tuple[int, int, int]  # elements from a batch, a head, a row to the next
+
+
 @dataclass(frozen=True)
 class Matrix:
     """Where a matrix (B, N, d) lies: its address, and the elements from a batch, head, row or column to the next."""
@@ -39,6 +42,11 @@ class Matrix:
     head: int
     row: int
     column: int = 1  # of all that kernels load but the one that copies columns
+
+    @property
+    def steps(self) -> Steps:
+        """The strides but for the address."""
+        return self.batch, self.head, self.row
 
 
 Matrices = tuple[Matrix, Matrix, Matrix, Matrix]

@@ -1,72 +1,363 @@
-"""What a call that is repeated need not do again."""
+"""What a call that is repeated need not do again, and what it must: by a driver and tensors that are made up."""
 
+import random
 import sys
-from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
+import faketorch
+import numpy as np
 import pytest
+from faketorch import Tensor
 
-from hw4cli.arrays.gradients import ongpu
-from hw4cli.device import gpu
+import hw4cli
+from hw4cli.arrays import attention, repeated
+from hw4cli.arrays.float32 import Float32OnGpu, as_batches
+from hw4cli.arrays.gradients import backward
+from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
+from hw4cli.arrays.ongpu import HalfOnGpu, encode
+from hw4cli.arrays.operand import operand
+from hw4cli.device import gpu as device
+from hw4cli.errors import MachineError
 from hw4cli.plans import gradients
-from hw4cli.plans.backward import Arrays
-from hw4cli.plans.launch import Matrix
+from hw4cli.plans.backward import Arrays as BackwardArrays
+from hw4cli.plans.half import Arrays
+from hw4cli.plans.kernels16 import KERNELS16, arguments16, plan16
+from hw4cli.plans.launch import Matrix, arguments
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import Workload
 
-WORK = Workload("bfloat16", 2, 4, 2, 256, 256, 64, True)
-
 
 class Gpu:
-    """One that keeps what it is to launch."""
+    """One whose kernels are not executed."""
 
-    props = DEVICES[90]
+    name, cupy = "NVIDIA H100", faketorch.cupy
 
-    def __init__(self):
-        self.launched = []
+    def __init__(self, driver, cc=90):
+        self.props, self._driver, self.planned = DEVICES[cc], driver, []
+
+    def is_compiled(self, plan):
+        return True
 
     def functions(self, plan):
-        def function(symbol):
-            return lambda grid, block, params, shared_mem: self.launched.append((symbol, grid, params[0].tobytes()))
-
-        return [function(step.symbol) for step in plan.launches]
+        self.planned.append(plan.variant)
+        return [self._driver.function(step.symbol) for step in plan.launches]
 
 
-def arrays(first):
-    """Of q, k, v, o, do, dq, dk and dv, from an address on."""
-    q, k = WORK.heads, WORK.kv_heads
-    at = [first + (n << 24) for n in range(10)]
-    heads = zip(at[:8], (q, k, k, q, q, q, k, k), strict=True)
-    matrices = [Matrix(there, count * 256 * 64, 256 * 64, 64) for there, count in heads]
-    return Arrays(tuple(matrices), at[8], at[9])
+@pytest.fixture
+def driver(monkeypatch):
+    """A driver; hw4cli.attention and its gradients find torch's tensors, cupy and a GPU, which are made up."""
+    found = faketorch.install(monkeypatch).driver
+    gpu = Gpu(found)
+    kernels = HalfOnGpu(gpu), Float32OnGpu(gpu)
+    monkeypatch.setattr(attention, "_open", lambda device: kernels)
+    monkeypatch.setattr(backward, "import_cupy", lambda: faketorch.cupy)
+    gradients_of = BackwardOnGpu(gpu)
+    monkeypatch.setattr(backward, "_open", lambda device: gradients_of)
+    monkeypatch.setattr(faketorch.torch, "current", 0)
+    monkeypatch.setattr(faketorch.torch, "watched", 0)
+    return found
 
 
-def a_map(box):
-    return f"{box.address:<16}{box.sizes}{box.strides}{box.box}".encode()[:128].ljust(128)
+# ---- The bytes
+
+
+def workloads(seed, count, dtypes=("bfloat16", "float16")):
+    draw = random.Random(seed)
+    for _ in range(count):
+        kv_heads = draw.choice([1, 2, 3])
+        Nq, Nk = draw.choice([1, 7, 64, 128, 300, 1024]), draw.choice([1, 64, 100, 128, 700, 4096])
+        causal = draw.random() < 0.5
+        sizes = (
+            draw.randrange(1, 4),
+            kv_heads * draw.choice([1, 1, 4]),
+            kv_heads,
+            Nq,
+            Nk,
+            draw.choice([8, 32, 64, 96, 128]),
+        )
+        yield Workload(draw.choice(dtypes), *sizes, causal, Nk - Nq if causal else 0), draw
+
+
+def placed(draw, work, count):
+    """So many matrices, q and those of its heads first where they stand in turn, rows or heads side by side."""
+    found = []
+    for n in range(count):
+        heads, rows = (work.heads, work.Nq) if n in (0, 3, 4, 5) else (work.kv_heads, work.Nk)
+        step = work.d + 8 * draw.choice([0, 0, 3])
+        by_head, by_row = draw.choice([(rows * step, step), (step, heads * step)])
+        found.append((heads * rows * step, by_head, by_row))
+    return tuple(found)
+
+
+def addresses(draw, count):
+    return tuple(draw.randrange(1 << 20, 1 << 43) * 16 for _ in range(count))
+
+
+@pytest.mark.parametrize("cc", [75, 80, 90])
+@pytest.mark.parametrize("kernel", KERNELS16)
+def test_prepared_launches_pass_the_bytes_that_the_kernels_entry_packs(driver, kernel, cc):
+    kernels = HalfOnGpu(Gpu(driver, cc))
+    for work, draw in workloads(f"{kernel}{cc}", 25):
+        try:
+            planned = plan16(work, DEVICES[cc], kernel)
+        except MachineError:
+            continue
+        steps, scale = placed(draw, work, 4), draw.choice([work.scale, 0.3])
+        prepared = kernels.prepared(work, steps, scale, kernel)
+        assert prepared.is_filled
+        for stream in (0, 7):
+            driver.launched.clear()
+            at = addresses(draw, 6)
+            matrices = [Matrix(first, *step) for first, step in zip(at, steps, strict=False)]
+            expected = arguments16(replace(work, scale=scale), planned, Arrays(*matrices, *at[4:]), encode)
+            prepared.enqueue(at, stream)
+            early = [step.early and cc >= 90 for step in planned.launches]
+            symbols = [step.symbol for step in planned.launches]
+            assert driver.launched == [(s, stream, expected, e) for s, e in zip(symbols, early, strict=True)]
 
 
 @pytest.mark.parametrize("kernel", list(gradients.GRADIENTS))
-def test_gradients_of_the_same_arrays_are_launched_with_the_arguments_of_the_first_time(monkeypatch, kernel):
-    encoded = []
-    monkeypatch.setattr(ongpu, "encode", lambda box: encoded.append(box) or a_map(box))
-    found = Gpu()
-    backward = ongpu.BackwardOnGpu(found)
-    for there in (arrays(1 << 30), arrays(1 << 30), arrays(1 << 31)):
-        found.launched.clear()
-        before = len(encoded)
-        backward.launch(WORK, there, WORK.scale, nullcontext(), kernel)
-        expected = gradients.arguments(backward.planned(WORK, kernel), WORK, there, a_map)
-        assert [params for *_, params in found.launched] == [expected] * len(found.launched) and found.launched
-        if there == arrays(1 << 30) and before:
-            assert len(encoded) == before
-    assert backward._prepared.cache_info().hits == 1
+def test_prepared_gradients_pass_the_bytes_that_the_kernels_entry_packs(driver, kernel):
+    kernels = BackwardOnGpu(Gpu(driver))
+    for work, draw in workloads(kernel, 25, ("bfloat16", "float16", "float32")):
+        if not gradients.takes(kernel, work, DEVICES[90]):
+            continue
+        steps, whole = placed(draw, work, 8), draw.random() < 0.5
+        prepared = kernels.prepared(work, steps, work.scale, kernel, whole)
+        assert prepared.is_filled
+        for _ in range(2):
+            driver.launched.clear()
+            at = addresses(draw, 10)
+            matrices = tuple(Matrix(first, *step) for first, step in zip(at, steps, strict=False))
+            planned = kernels.planned(work, kernel)
+            expected = gradients.arguments(planned, work, BackwardArrays(matrices, *at[8:], whole), encode)
+            prepared.enqueue(at, 3)
+            assert driver.launched == [(step.symbol, 3, expected, False) for step in planned.launches]
+
+
+@pytest.mark.parametrize("kernel", ["naive", "flash", "exact", "split", "float64"])
+def test_float32_calls_pass_the_bytes_of_each_batch_of_rows(driver, kernel):
+    for work, _ in workloads(kernel, 12, ("float32",)):
+        driver.launched.clear()
+        q, k, v = (
+            Tensor(np.zeros((work.batch, heads, rows, work.d), np.float32))
+            for heads, rows in ((work.heads, work.Nq), (work.kv_heads, work.Nk), (work.kv_heads, work.Nk))
+        )
+        for _ in range(2):
+            o = hw4cli.attention(q, k, v, causal=work.causal, kernel=kernel)
+        each = [argument for symbol, _, argument, _ in driver.launched if symbol != "memset"]
+        first, second = each[: len(each) // 2], each[len(each) // 2 :]
+        operands = [operand(name, x, "BHND") for name, x in (("q", q), ("k", k), ("v", v), ("o", o))]
+        masked = work.causal and work.offset + 1 < work.Nk
+        calls = as_batches(replace(work, causal=masked, offset=work.offset if masked else 0), operands).each
+        plan = attention._open(0)[1]._planned(kernel, calls[0].shape)
+        assert len(second) == len(calls) * len(plan.launches) == len(first)
+        scratch = np.frombuffer(second[0], "<u8")[17]
+        for n, call in enumerate(calls):
+            expected = arguments(plan, call.shape, call.matrices, int(scratch), 0, work.scale, call.offset)
+            assert set(second[n * len(plan.launches) : (n + 1) * len(plan.launches)]) == {expected}
+        assert ("memset" in {symbol for symbol, *_ in driver.launched}) == plan.finds_absmax
+
+
+def test_a_tensor_map_is_encoded_for_a_shape_and_not_for_an_address(driver):
+    """128 bytes of which a launch needs nine, and which take the driver ten microseconds each."""
+    kernels = BackwardOnGpu(Gpu(driver))
+    work = Workload("bfloat16", 2, 4, 2, 256, 256, 64, True)
+    steps = placed(random.Random(0), work, 8)
+    for n in range(5):
+        kernels.prepared(work, steps, work.scale).enqueue(tuple(range(n << 8, (n << 8) + 160, 16)), 0)
+        if not n:
+            encoded = len(driver.encoded)
+    assert len(driver.encoded) == encoded == 18  # to find where addresses stand, it is packed twice
+
+
+# ---- Which calls are repeated ones
+
+
+def tensors(shape=(2, 4, 64, 64), dtype=np.float16, count=3):
+    return [faketorch.empty(shape, np.dtype(dtype).name, None) for _ in range(count)]
+
+
+@pytest.fixture
+def checks(monkeypatch):
+    """How often arrays were checked."""
+    counted = []
+    for module in (attention, backward):
+        real = module.operand
+        monkeypatch.setattr(module, "operand", lambda *given, real=real: counted.append(given[0]) or real(*given))
+    return counted
+
+
+def is_checked(checks, call):
+    checks.clear()
+    call()
+    return bool(checks)
+
+
+def test_arrays_of_the_same_kind_are_not_checked_again_wherever_they_lie(driver, checks):
+    for _ in range(3):
+        for options in ({}, {"causal": True}, {"return_lse": True}, {"scale": 0.5, "layout": "BNHD"}):
+            q, k, v = tensors()
+            found = hw4cli.attention(q, k, v, **options)
+            o, _ = found if "return_lse" in options else (found, None)
+            assert o.shape == q.shape and o.stride() == q.stride()
+            assert hex(q.data_ptr()) and driver.launched[-1][2].find(o.data_ptr().to_bytes(8, "little")) >= 0
+    assert len(repeated.FORWARD) == 4
+    assert not is_checked(checks, lambda: hw4cli.attention(*tensors()))
+
+
+def test_gradients_of_the_same_kinds_are_not_checked_again(driver, checks):
+    shape = (2, 4, 64, 64)
+    for again in (False, True):
+        do, q, k, v, o = tensors(shape, count=5)
+        (lse,) = tensors(shape[:3], np.float32, 1)
+        assert is_checked(checks, lambda: hw4cli.attention_backward(do, q, k, v, o, lse)) != again  # noqa: B023
+        for x in (do, q, k, v, o, lse):
+            assert x.data_ptr().to_bytes(8, "little") in driver.launched[-1][2]
+    assert is_checked(
+        checks, lambda: backward.gradients_of_some_keys(do, q, k, v, o, lse, causal=False, align="top-left", scale=None)
+    )
+
+
+def strided(shape, order):
+    made = faketorch.empty(tuple(shape[n] for n in order), "float16", None)
+    return made.permute(*(order.index(n) for n in range(len(shape))))
+
+
+def test_another_stride_type_or_shape_at_the_same_address_is_another_kind(driver, checks):
+    memory = faketorch.empty((2 * 64 * 64 * 64,), "float16", None).array
+    whole = Tensor(memory.reshape(2, 64, 64, 64))
+    turned, short, other = whole.permute(0, 2, 1, 3), whole[:1], Tensor(memory.view(np.float32).reshape(2, 32, 64, 64))
+    assert len({x.data_ptr() for x in (whole, turned, short, other)}) == 1
+    for x in (whole, turned, short):
+        assert is_checked(checks, lambda x=x: hw4cli.attention(x, x, x))
+    assert is_checked(checks, lambda: hw4cli.attention(other, other, other, kernel="flash"))
+    assert is_checked(checks, lambda: hw4cli.attention(whole, turned, whole))
+    for x in (whole, turned, short):
+        assert not is_checked(checks, lambda x=x: hw4cli.attention(x, x, x))
+
+
+def test_what_the_kind_does_not_say_is_looked_at_each_time(driver, checks, monkeypatch):
+    """Where a tensor begins, and which GPU is the current one."""
+    (x,) = tensors((1, 2, 64, 64), count=1)
+    memory = faketorch.empty((x.array.size + 8,), "float16", None).array
+    shifted = Tensor(memory[4:-4].reshape(x.shape))
+    for _ in range(2):
+        hw4cli.attention(x, x, x)
+    for _ in range(2):
+        with pytest.raises(ValueError, match="k does not begin at a multiple of 16 bytes"):
+            hw4cli.attention(x, shifted, x)
+    monkeypatch.setattr(faketorch.torch, "current", 1)
+    assert is_checked(checks, lambda: hw4cli.attention(x, x, x))
+    monkeypatch.setattr(faketorch.torch, "current", 0)
+    assert not is_checked(checks, lambda: hw4cli.attention(x, x, x))
+
+
+def test_a_call_that_is_wrong_is_refused_after_one_that_was_right(driver):
+    q, k, v = tensors()
+    for _ in range(2):
+        hw4cli.attention(q, k, v, causal=True)
+    for wrong in (
+        {"causal": 1},
+        {"causal": "yes"},
+        {"scale": -1.0},
+        {"kernel": "none"},
+        {"align": "left"},
+        {"window": 3},
+    ):
+        with pytest.raises((TypeError, ValueError)):
+            hw4cli.attention(q, k, v, **{"causal": True, **wrong})
+    wants = Tensor(q.array)
+    wants.requires_grad = True
+    negative = Tensor(q.array)
+    negative.negative = True
+    for bad in (wants, negative, Tensor(q.array[0]), Tensor(q.array.astype(np.float32)), q.array):
+        with pytest.raises((TypeError, ValueError)):
+            hw4cli.attention(bad, k, v, causal=True)
+        with pytest.raises((TypeError, ValueError)):
+            hw4cli.attention(q, bad, v, causal=True)
+
+
+class Changing(float):
+    """A number that may be another one the next time."""
+
+
+def test_options_that_may_change_are_never_remembered(driver, checks):
+    q, k, v = tensors()
+    number = np.array(0.5)  # an array of no dimension
+    for options in ({"scale": Changing(0.5)}, {"scale": number}, {"bounds": [1.0, 1.0, 1.0]}, {"causal": np.True_}):
+        for _ in range(2):
+            assert is_checked(checks, lambda options=options: hw4cli.attention(q, k, v, **options))
+    assert not len(repeated.FORWARD)
+
+
+def test_what_depends_on_the_elements_is_never_remembered(driver, checks, monkeypatch):
+    """An error that is allowed, or a kernel that the range of float32 numbers chooses, without bounds."""
+    monkeypatch.setattr(attention, "absmax", lambda operands: (1.0, 1.0, 1.0))
+    monkeypatch.setattr(Float32OnGpu, "_magnitudes", lambda *_: hw4cli.problem.workload.Magnitudes(1.0, 1.0, 1.0))
+    half, full = tensors(), tensors(dtype=np.float32)
+    for _ in range(2):
+        assert is_checked(checks, lambda: hw4cli.attention(*half, max_error=0.1))
+        assert is_checked(checks, lambda: hw4cli.attention(*full))
+        assert is_checked(checks, lambda: hw4cli.attention(*half, out=half[0]))
+    for x, options in ((half, {"max_error": 0.1, "bounds": (1.0, 1, 1)}), (full, {"bounds": (1.0, 1.0, 1.0)})):
+        found = [is_checked(checks, lambda x=x, options=options: hw4cli.attention(*x, **options)) for _ in range(2)]
+        assert found == [True, False]
+
+
+@pytest.mark.parametrize("d", [33, 61])
+def test_arrays_that_are_copied_first_are_checked_each_time(driver, checks, monkeypatch, d):
+    monkeypatch.setattr(Gpu, "copy", lambda *_: None, raising=False)
+    x = tensors((1, 2, 64, d))
+    for _ in range(2):
+        assert is_checked(checks, lambda: hw4cli.attention(*x))
+
+
+def test_while_torch_is_watched_calls_are_checked_and_none_is_remembered(driver, checks, monkeypatch):
+    monkeypatch.setattr(faketorch.TensorGuards, "check", lambda *_: False)  # torch's know of modes
+    for watched in (1, 0, 1):
+        monkeypatch.setattr(faketorch.torch, "watched", watched)
+        assert is_checked(checks, lambda: hw4cli.attention(*tensors()))
+    assert len(repeated.FORWARD) == 1
+
+
+@pytest.mark.parametrize("guards", [True, False])
+def test_any_number_of_shapes_in_turn_are_found_again(driver, checks, monkeypatch, guards):
+    if not guards:  # another torch, without
+        monkeypatch.setattr(faketorch.own._dynamo.guards, "TensorGuards", None)
+        monkeypatch.delattr(faketorch.own._dynamo.guards, "TensorGuards")
+    shapes = [(1, 2, 16 * n, 64 if n % 2 else 32) for n in range(1, 25)]
+    for again in (False, True, True):
+        assert [is_checked(checks, lambda s=s: hw4cli.attention(*tensors(s))) for s in shapes] == 24 * [not again]
+
+
+def test_the_tables_are_bounded(driver, monkeypatch):
+    monkeypatch.setattr(repeated, "MOST", 16)
+    for n in range(1, 60):
+        hw4cli.attention(*tensors((1, 1, n, 64)))
+    assert len(repeated.FORWARD) <= 16
+    assert all(len(found) <= repeated.RECENT for found in repeated.FORWARD._recent.values())
+
+
+def test_after_a_launch_that_failed_all_is_checked_and_compiled_anew(driver, checks, monkeypatch):
+    """A GPU that was reset has lost the code of all kernels, too."""
+    q, k, v = tensors()
+    for _ in range(2):
+        hw4cli.attention(q, k, v)
+    driver.refusals = [400]
+    with pytest.raises(MachineError, match="refuses to launch half_split"):
+        hw4cli.attention(q, k, v)
+    assert not len(repeated.FORWARD)
+    assert is_checked(checks, lambda: hw4cli.attention(q, k, v))
+    assert not is_checked(checks, lambda: hw4cli.attention(q, k, v))
 
 
 def test_cupy_that_is_there_is_taken_without_a_look_at_files(monkeypatch):
     cupy = SimpleNamespace()
-    monkeypatch.setattr(gpu, "_cupy", None)
-    monkeypatch.setattr(gpu, "load", lambda: sys.modules.setdefault("cupy", cupy))
+    monkeypatch.setattr(device, "_cupy", None)
+    monkeypatch.setattr(device, "load", lambda: sys.modules.setdefault("cupy", cupy))
     monkeypatch.setitem(sys.modules, "cupy", cupy)
-    assert gpu.import_cupy() is cupy
-    monkeypatch.setattr(gpu, "kernel_cache", lambda: pytest.fail("looked at the cache's folder"))
-    assert gpu.import_cupy() is cupy
+    assert device.import_cupy() is cupy
+    monkeypatch.setattr(device, "kernel_cache", lambda: pytest.fail("looked at the cache's folder"))
+    assert device.import_cupy() is cupy

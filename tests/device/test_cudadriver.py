@@ -34,7 +34,7 @@ class Driver:
         self.status, self.launches = status, []
 
     def cuLaunchKernelEx(self, config, kernel, params, extra):  # noqa: N802
-        at = ctypes.cast(config, ctypes.POINTER(driver._Config)).contents
+        at = ctypes.cast(config, ctypes.POINTER(driver.Config)).contents
         self.launches.append(
             (kernel.value, [*at.sizes], at.stream, at.attributes[0].id, at.attributes[0].value, params[0])
         )

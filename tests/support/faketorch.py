@@ -5,12 +5,16 @@ import ctypes
 import sys
 import threading
 from contextlib import nullcontext
+from dataclasses import dataclass
 from types import SimpleNamespace
+from typing import NamedTuple
 
+import fakedriver
 import numpy as np
 from fakecupy import new
 
 from hw4cli.arrays import attention as module
+from hw4cli.arrays import repeated
 from hw4cli.arrays.float32 import Float32OnGpu
 from hw4cli.device import gpu
 from hw4cli.emulator.build import PLAIN, shared_object
@@ -22,17 +26,37 @@ STREAM = 4096  # the address of torch's current stream
 has_context: list[tuple[int, int]] = []  # threads that have a GPU's context, and which one's
 
 
+@dataclass(frozen=True)
+class DType:
+    """torch.NAME"""
+
+    name: str
+
+    def __str__(self):
+        return f"torch.{self.name}"
+
+
+class TorchDevice(NamedTuple):
+    """torch.device"""
+
+    type: str
+    index: int
+
+
 class Tensor:
     """A tensor on GPU 0 that there is not."""
 
-    requires_grad, device = False, SimpleNamespace(type="cuda", index=0)
+    requires_grad, device = False, TorchDevice("cuda", 0)
     is_nested, layout, negative = False, "torch.strided", False
 
     def __init__(self, array):
-        self.array, self.shape, self.dtype = array, array.shape, f"torch.{array.dtype.name}"
+        self.array, self.shape, self.dtype = array, array.shape, DType(array.dtype.name)
 
     def stride(self):
         return tuple(step // self.array.itemsize for step in self.array.strides)
+
+    def untyped_storage(self):
+        return SimpleNamespace(resize_=lambda size: None)
 
     def is_neg(self):
         return self.negative
@@ -41,11 +65,9 @@ class Tensor:
         return self.array.ctypes.data
 
     def new_empty(self, shape, dtype=None):
-        dtype = np.dtype(dtype or self.array.dtype)
-        memory = np.empty(int(np.prod(shape)) * dtype.itemsize + 64, np.uint8)  # NumPy aligns less than a GPU does
-        first = -memory.ctypes.data % 64
-        torch.allocated.append((dtype.name, shape))
-        return Tensor(memory[first : first + int(np.prod(shape)) * dtype.itemsize].view(dtype).reshape(shape))
+        name = np.dtype(getattr(dtype, "name", dtype) or self.array.dtype).name
+        torch.allocated.append((name, shape))
+        return empty(shape, DType(name), None)
 
     def permute(self, *order):
         return Tensor(self.array.transpose(*order))
@@ -68,18 +90,83 @@ class Tensor:
         self.array[part] = other.array
 
 
+class Parameter(Tensor):
+    """A tensor that is learnt."""
+
+
 class Device(nullcontext):
     """The current device."""
 
 
+class TensorGuards:
+    """Whether tensors are alike."""
+
+    def __init__(self, *tensors, **dynamic):
+        self._like = list(map(kind, tensors))
+
+    def check(self, *tensors):
+        return self._like == list(map(kind, tensors))  # of what is no tensor: that it is none
+
+
+def kind(x):
+    """What torch's guards compare."""
+    if not isinstance(x, Tensor):
+        return (type(x),)
+    return type(x), x.shape, x.stride(), x.dtype, x.requires_grad, x.negative
+
+
+def empty(shape, dtype, device):
+    name = getattr(dtype, "name", dtype)
+    size = int(np.prod(shape)) * np.dtype(name).itemsize
+    memory = np.empty(size + 64, np.uint8)  # NumPy aligns less than a GPU does
+    first = -memory.ctypes.data % 64
+    return Tensor(memory[first : first + size].view(name).reshape(shape))
+
+
+def empty_like(x):
+    torch.allocated.append((x.dtype.name, x.shape))
+    return empty_strided(x.shape, x.stride(), x.dtype, None)
+
+
+def empty_strided(shape, strides, dtype, device):
+    """Memory in the order of the strides."""
+    order = sorted(range(len(shape)), key=lambda n: -strides[n])
+    made = empty(tuple(shape[n] for n in order), dtype, device).permute(*(order.index(n) for n in range(len(shape))))
+    assert [s for s, n in zip(made.stride(), shape, strict=True) if n > 1] == [
+        s for s, n in zip(strides, shape, strict=True) if n > 1
+    ]
+    return made
+
+
+own = SimpleNamespace(
+    _dispatch_keys=lambda x: SimpleNamespace(raw_repr=lambda: int(x.negative)),
+    _len_torch_dispatch_stack=lambda: torch.watched,
+    _are_functorch_transforms_active=lambda: False,
+    _get_tracing_state=lambda: None,
+    _cuda_getDevice=lambda: torch.current,
+    _cuda_getCurrentRawStream=lambda device: STREAM,
+    _dynamo=SimpleNamespace(guards=SimpleNamespace(TensorGuards=TensorGuards)),
+)
+
 torch = SimpleNamespace(
     allocated=[],
     capturing=False,
+    watched=0,  # by modes
+    current=0,  # the current GPU
+    Tensor=Tensor,
+    nn=SimpleNamespace(Parameter=Parameter),
+    _C=own,
+    device=lambda kind, number: number,
+    no_grad=nullcontext,
+    empty=empty,
+    empty_strided=empty_strided,
+    empty_like=empty_like,
     contiguous_format=None,
     uint8=np.uint8,
     float32=np.float32,
     is_grad_enabled=lambda: True,
     cuda=SimpleNamespace(
+        current_device=lambda: torch.current,
         current_stream=lambda device: SimpleNamespace(cuda_stream=STREAM),
         is_current_stream_capturing=lambda: torch.capturing,
     ),
@@ -121,14 +208,24 @@ cupy = SimpleNamespace(
 )
 
 
+class _Function:
+    """A compiled one of cupy's."""
+
+    def __init__(self, kernel, launch):
+        self.kernel, self._launch = kernel, launch
+
+    def __call__(self, grid, block, params, shared_mem):
+        self._launch(grid, block, params, shared_mem)
+
+
 class Gpu:
     """A GPU whose kernels are executed on the CPU."""
 
     props, name, cupy = DEVICES[90], "no GPU", cupy
     copy = gpu.Gpu.copy
 
-    def __init__(self):
-        self.compiled, self.launched = {}, []
+    def __init__(self, driver):
+        self.compiled, self.launched, self.driver = {}, [], driver
 
     def is_compiled(self, plan):
         return (plan.variant, plan.options) in self.compiled
@@ -141,14 +238,19 @@ class Gpu:
         return [self._function(self.compiled[key], plan, step) for step in plan.launches]
 
     def _function(self, library, plan, step):
-        def launch(grid, block, params, shared_mem):
-            assert Stream.entered, "on another stream than torch's"
-            assert (block, shared_mem) == ((step.block,), step.shared)
-            assert step.grid in (0, *grid)  # 0: as many as there is to copy
-            assert library.launch(step, params[0].tobytes(), [], grid=grid[0])[0]
+        """As the driver launches it, and as cupy does."""
+
+        def run(grid, block, shared, argument):
+            assert (block, shared) == (step.block, step.shared)
+            assert step.grid in (0, grid)  # 0: as many as there is to copy
+            assert library.launch(step, argument, [], grid=grid)[0]
             self.launched.append(plan.variant)
 
-        return launch
+        def launch(grid, block, params, shared_mem):
+            assert Stream.entered, "on another stream than torch's"
+            run(*grid, *block, shared_mem, params[0].tobytes())
+
+        return _Function(self.driver.function(step.symbol, run).kernel, launch)
 
     def absmax_of_parts(self, address, parts, N, d, first, largest):
         assert Stream.entered, "on another stream than torch's"
@@ -160,7 +262,10 @@ class Gpu:
 
 def install(monkeypatch):
     """Let hw4cli.attention find this torch, this cupy and this GPU, which is returned."""
-    gpu = Gpu()
+    gpu = Gpu(fakedriver.install(monkeypatch))
+    monkeypatch.setattr(repeated, "LIBRARIES", {})
+    repeated.FORWARD.clear()
+    repeated.BACKWARD.clear()
     torch.allocated.clear()
     monkeypatch.setitem(sys.modules, "torch", torch)
     monkeypatch.setattr(torch, "capturing", False)

@@ -19,10 +19,11 @@ from torch.utils.flop_counter import register_flop_formula
 from hw4cli.arrays.arguments import checked_scale, checked_workload
 from hw4cli.arrays.attention import DTYPES, attention
 from hw4cli.arrays.autograd.oncpu import FLOAT64, backward_on_cpu, forward_on_cpu
-from hw4cli.arrays.gradients.backward import attention_backward
+from hw4cli.arrays.gradients.backward import FLOAT32_FORWARD, attention_backward
+from hw4cli.plans.dispatch import AUTO
 
 
-def _forward(
+def forward(
     q: Tensor, k: Tensor, v: Tensor, causal: bool, align: str, scale: float | None, kernel: str
 ) -> tuple[Tensor, Tensor]:
     """O and the LSE."""
@@ -75,6 +76,11 @@ def _backward_fake(do: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: object)
     return _like(q, q), _like(k, q), _like(v, q)
 
 
+def usual_kernel(q: Tensor) -> str:
+    """The forward pass's kernel where none is named."""
+    return FLOAT32_FORWARD if q.is_cuda and q.dtype == torch.float32 else AUTO
+
+
 def _layout(q: Tensor) -> str:
     """How q lies in memory: "BNHD" where the heads of a row lie side by side."""
     return "BNHD" if q.shape[1] > 1 and q.shape[2] > 1 and q.stride(1) < q.stride(2) else "BHND"
@@ -94,10 +100,10 @@ def _like(x: Tensor, q: Tensor) -> Tensor:
 def _seen(tensors: tuple[Tensor, ...]) -> tuple[str, list[Tensor]]:
     """The layout of the first one, and all as it has them; copies of those that the kernels cannot read."""
     layout = _layout(tensors[0])
-    return layout, [_turned(x if _is_readable(x) else x.contiguous().clone(), layout) for x in tensors]
+    return layout, [_turned(x if is_readable(x) else x.contiguous().clone(), layout) for x in tensors]
 
 
-def _is_readable(x: Tensor) -> bool:
+def is_readable(x: Tensor) -> bool:
     """Whether the rows are chunks of 16 bytes that do not overlap: see check_rows in hw4cli/arrays/attention.py. Others
     are copied anyway where they are no whole chunks: hw4cli/arrays/staged.py."""
     chunk = 16 // x.element_size()
@@ -129,8 +135,7 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, do: Tensor, _: Any) -> tuple[Any, ...]:
-        found = _differentiated(_gradients, _Gradients, (do, *ctx.saved_tensors, *ctx.options))
-        return (*found, None, None, None, None)
+        return (*derive(do, *ctx.saved_tensors, *ctx.options), None, None, None, None)
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> Any:
@@ -150,7 +155,7 @@ class _Gradients(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(*arguments: Any) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
-            return _gradients(*arguments)
+            return gradients(*arguments)
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
@@ -176,6 +181,11 @@ def _differentiated(called: Any, derivative: Any, arguments: tuple[Any, ...]) ->
 def attend(*arguments: Any) -> Any:
     """O and the LSE, by `operator`, whose arguments these are; also where torch.func transforms the caller."""
     return _differentiated(operator, _Attention, arguments)
+
+
+def derive(*arguments: Any) -> Any:
+    """dQ, dK and dV, by `gradients`, whose arguments these are; also where torch.func transforms the caller."""
+    return _differentiated(gradients, _Gradients, arguments)
 
 
 def _mapped(called: Any, info: Any, in_dims: tuple[int | None, ...], *arguments: Any) -> tuple[Any, Any]:
@@ -217,5 +227,5 @@ def _operator(name: str, function: Any, fake: Any, derivative: Any, flops: Any) 
 
 
 _LIBRARY = torch.library.Library("hw4cli", "FRAGMENT")
-operator = _operator("attention", _forward, _forward_fake, _Attention, _forward_flops)
-_gradients = _operator("attention_backward", _backward, _backward_fake, _Gradients, _backward_flops)
+operator = _operator("attention", forward, _forward_fake, _Attention, _forward_flops)
+gradients = _operator("attention_backward", _backward, _backward_fake, _Gradients, _backward_flops)

@@ -9,9 +9,10 @@ from hw4cli.arrays.attention import check_like, check_rows, workload_of
 from hw4cli.arrays.gradients.oncpu import backward_on_cpu
 from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
 from hw4cli.arrays.operand import NUMPY, Operand, address_of, empty_like, operand, stream_of
-from hw4cli.arrays.staged import Staged
+from hw4cli.arrays.repeated import BACKWARD, are_plain, backward, call_of
+from hw4cli.arrays.staged import Staged, is_loadable
 from hw4cli.device.gpu import Gpu, import_cupy
-from hw4cli.plans.backward import Arrays
+from hw4cli.device.launcher import Prepared, forgets
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.formulas import FLOAT
 from hw4cli.plans.gradients import GRADIENTS
@@ -72,6 +73,12 @@ def gradients_of_some_keys(
 def _gradients(
     arrays: tuple[Any, ...], causal: bool, align: str, scale: float | None, layout: str, kernel: str, whole: bool
 ) -> tuple[Any, Any, Any]:
+    options = causal, align, scale, layout, kernel, whole
+    is_known = type(causal) is bool and are_plain(options)
+    call = BACKWARD.find(options, arrays) if is_known else None
+    repeated = backward(call, *arrays) if call is not None else None
+    if repeated is not None:
+        return repeated
     do, q, k, v, o, lse = arrays
     check_layout(layout)
     check_flags(causal=causal)
@@ -91,7 +98,9 @@ def _gradients(
     if like_q.library == NUMPY:
         backward_on_cpu(work, given, lse, made, factor, whole)
     else:
-        backward_on_gpu(work, given, log_sums, made, factor, kernel, whole)
+        launches = backward_on_gpu(work, given, log_sums, made, factor, kernel, whole)
+        if is_known and launches:
+            BACKWARD.put(options, arrays, call_of(like_q, launches, results))
     return results[0], results[1], results[2]
 
 
@@ -121,19 +130,37 @@ def backward_on_gpu(
     scale: float,
     kernel: str = AUTO,
     whole: bool = True,
-) -> None:
+) -> Prepared | None:
     """Enqueue the launches that write dQ, dK and dV, from q, k, v, o and do, on the arrays' current stream; those of
-    the fastest kernel, or of the one named. `whole`: o and lse are of these keys, and of no others."""
+    the fastest kernel, or of the one named. `whole`: o and lse are of these keys, and of no others.
+
+    Returns the launches if they are all that arrays of these kinds need: for the addresses of q, k, v, o, do, dq, dk,
+    dv, the LSE and scratch."""
     cupy = import_cupy()
     with cupy.cuda.Device(lse.device):
-        backward, stream = _opened(lse.device or 0), stream_of(lse, cupy)
-        with Staged(backward.gpu, stream, given, made) as staged:
-            for x in (*staged.given, *staged.made):
+        kernels, stream = _opened(lse.device or 0), stream_of(lse, cupy)
+        with Staged(kernels.gpu, stream, given, made) as staged:
+            operands = (*staged.given, *staged.made)
+            for x in operands:
                 check_rows(x)
-            planned = backward.planned(work, kernel)
-            scratch = empty_like(lse, (planned.scratch // FLOAT,))  # of the arrays' library: a graph may capture it
-            matrices = tuple(x.matrix for x in (*staged.given, *staged.made))
-            backward.launch(work, Arrays(matrices, lse.address, address_of(scratch), whole), scale, stream, kernel)
+            launches = kernels.prepared(work, tuple(x.strides[:3] for x in operands), scale, kernel, whole)
+            scratch = empty_like(lse, (launches.scratch // FLOAT,))  # of the arrays' library: a graph may capture it
+            addresses = (*(x.address for x in operands), lse.address, address_of(scratch))
+            launches.enqueue(addresses, stream.ptr)
+            return None if staged.copies else launches
+
+
+def launches_for(
+    work: Workload, operands: tuple[Operand, ...], scale: float, kernel: str = AUTO, whole: bool = True
+) -> Prepared | None:
+    """The launches for arrays q, k, v, o, do, dq, dk and dv of these kinds that the checks have passed; None where
+    arrays are copied before. See backward_on_gpu for the addresses."""
+    if not is_loadable(operands[0]):
+        return None
+    device = operands[0].device
+    with import_cupy().cuda.Device(device):
+        steps = tuple(x.strides[:3] for x in operands)
+        return _opened(device or 0).prepared(work, steps, scale, kernel, whole)
 
 
 _OPENING = threading.Lock()
@@ -142,6 +169,9 @@ _OPENING = threading.Lock()
 @functools.cache
 def _open(device: int) -> BackwardOnGpu:
     return BackwardOnGpu(Gpu())
+
+
+forgets(_open.cache_clear)
 
 
 def _opened(device: int) -> BackwardOnGpu:

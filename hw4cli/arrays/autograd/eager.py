@@ -1,0 +1,140 @@
+"""Repeated calls of hw4cli.torch.attention, eagerly: the same results and bits as by the operator, without its cost.
+
+torch's dispatcher and a custom operator take longer than the launches. So calls whose like was checked before go from
+here straight to the launcher (hw4cli/arrays/repeated.py), and where a gradient is wanted, by a torch.autograd.Function.
+The operator is what everything sees that records or transforms calls: torch.compile, export, tracing, modes, torch.func
+and forward-mode differentiation; a gradient that is to be derived itself is computed by it, too.
+"""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd import forward_ad
+
+from hw4cli.arrays import attention as arrays
+from hw4cli.arrays.arguments import checked_scale
+from hw4cli.arrays.autograd import operators
+from hw4cli.arrays.gradients import backward as gradients
+from hw4cli.arrays.operand import operand
+from hw4cli.arrays.repeated import Call, Calls, are_plain, backward, call_of, call_with_inner_lse, forward
+
+FORWARD, BACKWARD = Calls(), Calls()
+Options = tuple[Any, ...]
+
+is_compiling = torch.compiler.is_compiling
+_is_grad_enabled, _is_autocast_enabled = torch.is_grad_enabled, torch.is_autocast_enabled
+# Whether modes, transformations or a tracer see what is called. A torch that does not tell gets the operator alone.
+_WATCHERS = tuple(
+    getattr(torch._C, name, lambda: True)
+    for name in (
+        "_len_torch_dispatch_stack",
+        "_len_torch_function_stack",
+        "_are_functorch_transforms_active",
+        "_get_tracing_state",
+    )
+)
+
+
+def _is_watched() -> bool:
+    """Whether anything wants to see the operator that is called."""
+    for is_active in _WATCHERS:
+        if is_active():
+            return True
+    return bool(is_compiling() or forward_ad._current_level >= 0)
+
+
+def are_options(is_causal: Any, enable_gqa: Any, *others: Any) -> bool:
+    """Whether a call with these options may be a repeated one."""
+    return type(is_causal) is bool and type(enable_gqa) is bool and are_plain(others)
+
+
+def repeated(q: Any, k: Any, v: Any, options: Options) -> Tensor | None:
+    """O, if there was such a call. `options`: is_causal, enable_gqa, align, scale, kernel, dropout_p."""
+    if _is_watched():
+        return None
+    call = FORWARD.find(options, (q, k, v))
+    if call is None:
+        return None
+    if _is_autocast_enabled("cuda") and q.dtype != torch.get_autocast_dtype("cuda"):
+        return None
+    if call.lse is not None:
+        o: Tensor = _apply(q, k, v, call, options)
+        return o
+    found = forward(call, q, k, v)
+    return None if found is None else found[0]
+
+
+def remember(tensors: tuple[Tensor, Tensor, Tensor], o: Tensor, options: Options, kernel: str) -> None:
+    """Remember a call that was answered with O. `kernel`: the one that the option stands for."""
+    q, k, v = tensors
+    if not q.is_cuda or _is_watched() or FORWARD.knows(options, tensors):
+        return
+    call = None
+    if all(map(operators.is_readable, tensors)):
+        with torch.no_grad():
+            work, operands, scale = _described((q, k, v, o), options)
+            wants_lse = o.requires_grad
+            launches = arrays.launches_for(work, operands, scale, kernel, wants_lse)
+            rows = work.batch * work.heads * work.Nq
+            given = call_with_inner_lse(operands[0], launches, o, rows) if wants_lse else None
+            call = given if wants_lse else call_of(operands[0], launches, (o,))
+    FORWARD.put(options, tensors, call)
+
+
+def _described(tensors: tuple[Tensor, ...], options: Options) -> tuple[Any, Any, float]:
+    """What tensors ask for that the checks have passed, of which the first three are q, k and v; and the scale."""
+    is_causal, _, align, scale, *_ = options
+    operands = tuple(operand("", x.detach(), "BHND") for x in tensors)
+    work = arrays.workload_of(operands[:3], is_causal, align)
+    return work, operands, checked_scale(scale, work)
+
+
+class Attention(torch.autograd.Function):  # type: ignore[misc]
+    """The derivative of a repeated call."""
+
+    @staticmethod
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, call: Call, options: Options) -> Tensor:
+        """O; the LSE is kept for the backward pass, as numbers one after the other, or as (batch, heads, Nq)."""
+        found = forward(call, q, k, v)
+        o, lse = operators.forward(q, k, v, *_checked(q, options)) if found is None else found
+        ctx.save_for_backward(q, k, v, o, lse)
+        ctx.options = options
+        return o
+
+    @staticmethod
+    def backward(ctx: Any, do: Tensor) -> tuple[Any, ...]:
+        """dQ, dK and dV."""
+        return (*_gradients((do, *ctx.saved_tensors), ctx.options), None, None)
+
+
+# Without the Python of Function.apply, which is for torch.func's transformations: with these nothing comes here.
+_apply = super(torch.autograd.Function, Attention).apply
+
+
+def _checked(q: Tensor, options: Options) -> Options:
+    """What the operator is called with behind q, k and v."""
+    is_causal, _, align, scale, kernel, _ = options
+    return is_causal, align, scale, kernel or operators.usual_kernel(q)
+
+
+def _gradients(tensors: tuple[Tensor, ...], options: Options) -> tuple[Tensor, Tensor, Tensor]:
+    """dQ, dK and dV for dO, q, k, v, O and the LSE: as a repeated call if there was one, else by the operator."""
+    is_eager = not (_is_grad_enabled() or _is_watched())
+    kept = options[0], *options[2:4]
+    if is_eager:
+        call = BACKWARD.find(kept, tensors)
+        found = None if call is None else backward(call, *tensors)
+        if found is not None:
+            return found[0], found[1], found[2]
+    do, q, k, v, o, lse = tensors
+    sums = lse if lse.dim() == 3 else lse[: q.shape[0] * q.shape[1] * q.shape[2]].view(q.shape[:3])
+    dq, dk, dv = operators.derive(do, q, k, v, o, sums, *kept)
+    if is_eager and not BACKWARD.knows(kept, tensors):
+        call = None
+        if all(map(operators.is_readable, (do, q, k, v, o))):
+            work, operands, scale = _described((q, k, v, o, do, dq, dk, dv), options)
+            launches = gradients.launches_for(work, operands, scale)
+            call = call_of(operands[0], launches, (dq, dk, dv))
+        BACKWARD.put(kept, tensors, call)
+    return dq, dk, dv

@@ -1,0 +1,303 @@
+"""Calls that are repeated: the first one of its kind is checked, planned and prepared, and those after it are found by
+what their arrays and options are.
+
+Of the same kind are calls with the same options, and arrays of the same shapes, strides, element types, device and
+class. What else the checks depend on, a repeated call looks at itself: whether addresses are multiples of 16 bytes,
+and which GPU is the current one. Where that does not fit, the call is checked anew, and says what is wrong. Options
+that are no plain numbers, texts or flags are never remembered: they may change.
+"""
+
+from collections.abc import Callable, Hashable, Sequence
+from types import NoneType
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hw4cli.arrays.operand import CUPY, TORCH, Operand
+from hw4cli.device.launcher import Prepared, forgets
+from hw4cli.plans.formulas import FLOAT
+from hw4cli.problem.workload import FLOAT32
+
+RECENT = 8  # calls with the same options that are found by torch's guards
+EACH = 16  # once in so many times, a call that is found by its key becomes a recent one
+MOST = 1024  # calls that are remembered
+FEW, LINE = 256, 32  # bytes of scratch that may lie behind an LSE, and floats at a multiple of which they begin
+ALIGNMENT = 16  # bytes, of arrays of which kernels read or copy whole chunks
+PLAIN = {NoneType, bool, int, float, str, np.float32, np.float64}  # what never changes, and equals the same only
+
+Arrays = tuple[Any, ...]
+Guard = Callable[..., bool]
+
+
+def are_plain(options: Sequence[Any], bounds: Any = None) -> bool:
+    """Whether options can be part of a key: numbers, texts, flags, and bounds as a tuple of numbers."""
+    return PLAIN.issuperset(map(type, options)) and (
+        bounds is None or (type(bounds) is tuple and PLAIN.issuperset(map(type, bounds)))
+    )
+
+
+class Library:
+    """What a repeated call asks of torch or cupy. Models are what `new` makes arrays like."""
+
+    guard: Callable[[Arrays], Guard] | None = None  # whether arrays are of the same kind as these, in a microsecond
+
+    def key(self, arrays: Arrays) -> Hashable:
+        """Equal for arrays of the same kind; None if they are none that are remembered."""
+        raise NotImplementedError
+
+    def model(self, shape: tuple[int, ...], dtype: Any, device: int, strides: tuple[int, ...] | None = None) -> Any:
+        """A model of arrays of a shape, contiguous or with these strides; it takes no memory."""
+        raise NotImplementedError
+
+    new: Callable[[Any], Any]
+    address: Callable[[Any], int]
+    device: Callable[[], int]  # the current one
+    stream: Callable[[int], int]  # the current one's address
+
+
+class Torch(Library):
+    """Tensors, and parameters."""
+
+    def __init__(self) -> None:
+        import torch
+
+        self._torch, own = torch, torch._C
+        self._types = {torch.Tensor, torch.nn.Parameter}
+        self.new, self.address = torch.empty_like, torch.Tensor.data_ptr
+        self.device = getattr(own, "_cuda_getDevice", torch.cuda.current_device)
+        self.stream = getattr(own, "_cuda_getCurrentRawStream", self._stream)
+        self._keys, self._grad = getattr(own, "_dispatch_keys", None), torch.is_grad_enabled
+        names = "_len_torch_dispatch_stack", "_are_functorch_transforms_active", "_get_tracing_state"
+        self._watchers = [getattr(own, name, lambda: True) for name in names]
+        try:  # torch's own, of torch.compile: not part of its documented interface
+            self._guards = own._dynamo.guards.TensorGuards
+            self.guard = self._guard
+        except AttributeError:
+            self.guard = None
+
+    def _stream(self, device: int) -> int:
+        return int(self._torch.cuda.current_stream(device).cuda_stream)
+
+    def _guard(self, tensors: Arrays) -> Guard:
+        found: Guard = self._guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+        return found
+
+    def key(self, arrays: Arrays) -> Hashable:
+        """None while torch records, transforms or watches what is called, too, or where it does not tell."""
+        if self._keys is None:
+            return None
+        for x in arrays:
+            if type(x) not in self._types:
+                return None
+        for is_active in self._watchers:
+            if is_active():
+                return None
+        grad, keys = self._grad(), self._keys
+        return tuple(
+            [
+                (x.shape, x.stride(), x.dtype, x.device, type(x), keys(x).raw_repr(), grad and x.requires_grad)
+                for x in arrays
+            ]
+        )
+
+    def model(self, shape: tuple[int, ...], dtype: Any, device: int, strides: tuple[int, ...] | None = None) -> Any:
+        """A tensor whose memory was given back: empty_like makes one of its kind in half the time of empty, of the same
+        strides where these leave nothing out, as those of all that is made do."""
+        torch = self._torch
+        options = {"dtype": getattr(torch, dtype) if isinstance(dtype, str) else dtype}
+        options["device"] = torch.device("cuda", device)
+        with torch.no_grad():
+            made = torch.empty(shape, **options) if strides is None else torch.empty_strided(shape, strides, **options)
+            made.untyped_storage().resize_(0)
+        return made
+
+
+class CuPy(Library):
+    """Arrays of cupy's."""
+
+    def __init__(self) -> None:
+        import cupy
+
+        self._type, self.device = cupy.ndarray, cupy.cuda.runtime.getDevice
+        self._current = cupy.cuda.get_current_stream
+
+    def new(self, model: Any) -> Any:
+        """An array like the model."""
+        return self._type(*model)
+
+    def address(self, array: Any) -> int:
+        """Where it begins."""
+        return int(array.data.ptr)
+
+    def stream(self, device: int) -> int:
+        """The current one of the current device."""
+        return int(self._current().ptr)
+
+    def key(self, arrays: Arrays) -> Hashable:
+        """Of what there is to know of arrays of cupy's."""
+        for x in arrays:
+            if type(x) is not self._type:
+                return None
+        return tuple([(x.shape, x.strides, x.dtype, x.data.device_id) for x in arrays])
+
+    def model(self, shape: tuple[int, ...], dtype: Any, device: int, strides: tuple[int, ...] | None = None) -> Any:
+        """What `cupy.ndarray` takes."""
+        return shape, dtype
+
+
+LIBRARIES: dict[type, Library] = {}  # by the classes of arrays that the checked path has met
+
+
+def library_of(x: Operand) -> Library:
+    """The library of an array that was checked; its class is known from then on."""
+    kind = type(x.array)
+    found = LIBRARIES.get(kind)
+    if found is None:
+        made = {TORCH: Torch, CUPY: CuPy}[x.library]
+        found = next((one for one in LIBRARIES.values() if isinstance(one, made)), None) or made()
+        LIBRARIES[kind] = found
+    return found
+
+
+class Call(NamedTuple):
+    """A call that was checked: its launches, and models of what it makes; None for what is not made.
+
+    Scratch lies in memory of its own, or so many bytes `behind` the beginning of the LSE."""
+
+    library: Library
+    device: int
+    launches: Prepared
+    made: tuple[Any, ...]
+    lse: Any
+    scratch: Any
+    behind: int = 0
+
+
+def call_of(first: Operand, launches: Prepared | None, made: Arrays, lse: Any = None) -> Call | None:
+    """The call that makes arrays such as these, of which `first` is given; None if it is not to be remembered."""
+    if launches is None or not launches.is_filled:
+        return None
+    library, device = library_of(first), first.device or 0
+    try:
+        models = tuple(_model(library, x, device) for x in made)
+        of_lse = None if lse is None else _model(library, lse, device)
+        scratch = library.model((_floats(launches),), FLOAT32, device) if launches.scratch else None
+    except RuntimeError:  # no memory for a model, for now
+        return None
+    return Call(library, device, launches, models, of_lse, scratch)
+
+
+def call_with_inner_lse(first: Operand, launches: Prepared | None, o: Any, rows: int) -> Call | None:
+    """The call that makes arrays such as O, and an LSE of so many rows for no one but the backward pass: its numbers
+    one after the other, and little scratch behind them."""
+    call = call_of(first, launches, (o,))
+    if call is None or not 0 < call.launches.scratch <= FEW:
+        lse = call and call.library.model((rows,), FLOAT32, call.device)
+        return call and call._replace(lse=lse)
+    behind = -(-rows // LINE) * LINE
+    lse = call.library.model((behind + _floats(call.launches),), FLOAT32, call.device)
+    return call._replace(lse=lse, scratch=None, behind=FLOAT * behind)
+
+
+def _floats(launches: Prepared) -> int:
+    return -(-launches.scratch // FLOAT)
+
+
+def _model(library: Library, x: Any, device: int) -> Any:
+    return library.model(tuple(x.shape), x.dtype, device, tuple(x.stride()) if isinstance(library, Torch) else None)
+
+
+def forward(call: Call, q: Any, k: Any, v: Any) -> Arrays | None:
+    """O, and the LSE or None; None alone where the arrays must be checked."""
+    library, device, launches, (of_o,), of_lse, of_scratch, behind = call
+    address, new = library.address, library.new
+    q_at, k_at, v_at = address(q), address(k), address(v)
+    if (q_at | k_at | v_at) % ALIGNMENT or library.device() != device:
+        return None
+    o = new(of_o)
+    lse, lse_at = (None, 0) if of_lse is None else _new(library, of_lse)
+    _scratch, scratch_at = (None, lse_at + behind) if of_scratch is None else _new(library, of_scratch)
+    launches.enqueue((q_at, k_at, v_at, address(o), lse_at, scratch_at), library.stream(device))
+    return o, lse
+
+
+def backward(call: Call, do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any) -> Arrays | None:
+    """dQ, dK and dV; None where the arrays must be checked."""
+    library, device, launches, (of_dq, of_dk, of_dv), _, of_scratch, _ = call
+    address, new = library.address, library.new
+    q_at, k_at, v_at, o_at, do_at = address(q), address(k), address(v), address(o), address(do)
+    if (q_at | k_at | v_at | o_at | do_at) % ALIGNMENT or library.device() != device:
+        return None
+    dq, dk, dv = new(of_dq), new(of_dk), new(of_dv)
+    _scratch, scratch_at = (None, 0) if of_scratch is None else _new(library, of_scratch)
+    made = address(dq), address(dk), address(dv)
+    launches.enqueue((q_at, k_at, v_at, o_at, do_at, *made, address(lse), scratch_at), library.stream(device))
+    return dq, dk, dv
+
+
+def _new(library: Library, model: Any) -> tuple[Any, int]:
+    made = library.new(model)
+    return made, library.address(made)
+
+
+class Calls:
+    """The calls of one function. Any thread may look at any time: tables change by assignments of whole entries."""
+
+    def __init__(self) -> None:
+        self._recent: dict[Hashable, tuple[tuple[Guard, Call], ...]] = {}
+        self._all: dict[Hashable, tuple[Call | None, list[int]]] = {}  # with the number of times that it was found
+        forgets(self.clear)
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    def clear(self) -> None:
+        """Forget all calls."""
+        self._recent, self._all = {}, {}
+
+    def find(self, options: Hashable, arrays: Arrays) -> Call | None:
+        """The call with these options, and arrays of these kinds, if there was one."""
+        for is_alike, call in self._recent.get(options, ()):
+            if is_alike(*arrays):
+                return call
+        return self._by_key(options, arrays)
+
+    def _by_key(self, options: Hashable, arrays: Arrays) -> Call | None:
+        library = LIBRARIES.get(type(arrays[0]))
+        if library is None or not self._all:
+            return None
+        key = library.key(arrays)
+        call, times = self._all.get((options, key), (None, [1])) if key is not None else (None, [1])
+        if call is None:
+            return None
+        if times[0] % EACH == 0:
+            self._bring_forward(options, arrays, call)
+        times[0] += 1
+        return call
+
+    def knows(self, options: Hashable, arrays: Arrays) -> bool:
+        """Whether such a call was put, or is one that is always checked."""
+        library = LIBRARIES.get(type(arrays[0]))
+        key = library.key(arrays) if library else None
+        return library is not None and (key is None or (options, key) in self._all)
+
+    def put(self, options: Hashable, arrays: Arrays, call: Call | None) -> None:
+        """Remember a call that the checks have passed; None: such calls are always checked."""
+        library = LIBRARIES.get(type(arrays[0]))
+        key = library.key(arrays) if library else None
+        if key is None:
+            return
+        if len(self._all) >= MOST:
+            self.clear()
+        self._all[options, key] = call, [1]
+        if call is not None:
+            self._bring_forward(options, arrays, call)
+
+    def _bring_forward(self, options: Hashable, arrays: Arrays, call: Call) -> None:
+        if call.library.guard is not None:
+            newest = call.library.guard(arrays), call
+            self._recent[options] = (newest, *self._recent.get(options, ())[: RECENT - 1])
+
+
+# Of hw4cli.attention, and of attention_backward.
+FORWARD, BACKWARD = Calls(), Calls()

@@ -1,0 +1,211 @@
+"""The launcher of kernels that compute arrays: what a launch needs is prepared once for arrays of a shape, strides and
+options; each call fills in where they lie, and on which stream.
+
+A kernel is passed one struct, with tensor maps in it for some. Whatever a family's struct looks like, addresses stand
+in it as whole words: `Argument` finds these by asking for the struct's bytes of two sets of addresses, and checks that
+nothing else differs. So a tensor map is encoded for a shape, and gets another address by another word.
+"""
+
+import ctypes
+import struct
+from collections.abc import Callable, Iterable, Sequence
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hw4cli.device.driver import EARLY_CC, LOST, PROGRAMMATIC, Attribute, Config, driver
+from hw4cli.errors import LostGpuError, MachineError
+from hw4cli.plans.plan import DeviceProperties, Launch
+
+Addresses = tuple[int, ...]
+Make = Callable[[Addresses], bytes]
+
+WORD = 8
+# Addresses that no array has, each of them and what lies behind it in a range of its own, and others.
+SAMPLES = tuple(0x2000_0000_0000 + (n << 40) for n in range(16))
+OTHERS = tuple(0x5A5A_0000_0000 + (n << 38) + (0x9E3779B0 * (n + 1) >> 8 << 8) for n in range(16))
+REACH = 1 << 40  # bytes from an address in which what follows from it lies
+
+INVALID_CONTEXT = 201  # this thread has called nothing of CUDA's runtime yet
+STREAMS = 64  # of a prepared call whose configurations are kept
+
+_Passed = ctypes.c_char_p * 1  # a launch's arguments: where the bytes of the one lie
+
+
+class Argument:
+    """A struct for arrays at any addresses: called with their addresses, it gives the bytes.
+
+    `make` gives them, too, in as many microseconds as ten: it is called each time where addresses enter the struct in
+    another way than by standing in it."""
+
+    __slots__ = ("_derived", "_fixed", "_make", "_pack", "_take")
+
+    def __init__(self, make: Make, count: int) -> None:
+        self._make: Make | None = make
+        template = make(SAMPLES[:count])
+        holes = _holes(template, SAMPLES[:count])
+        self._derived = tuple(dict.fromkeys((n, more) for _, n, more in holes if more))
+        form, end = "<", 0
+        order: list[int] = []
+        fixed: list[bytes] = []
+        for place, n, more in [*holes, (len(template) // WORD, None, 0)]:
+            if place > end:  # bytes that stay
+                form += f"{WORD * (place - end)}s"
+                order.append(count + len(self._derived) + len(fixed))
+                fixed.append(template[WORD * end : WORD * place])
+            if n is not None:
+                form += "Q"
+                order.append(count + self._derived.index((n, more)) if more else n)
+            end = place + 1
+        self._fixed, self._pack = tuple(fixed), struct.Struct(form).pack
+        self._take: Callable[[tuple[Any, ...]], Any] = itemgetter(*order, order[-1])  # two at least: so it is a tuple
+        if self._filled(OTHERS[:count]) == make(OTHERS[:count]):
+            self._make = None
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether the addresses stand in the struct, and nothing else depends on them."""
+        return self._make is None
+
+    def __call__(self, addresses: Addresses) -> bytes:
+        """The bytes for arrays at these addresses."""
+        return self._filled(addresses) if self._make is None else self._make(addresses)
+
+    def _filled(self, addresses: Addresses) -> bytes:
+        if self._derived:
+            behind = tuple([addresses[n] + more for n, more in self._derived])
+            return self._pack(*self._take(addresses + behind + self._fixed)[:-1])
+        return self._pack(*self._take(addresses + self._fixed)[:-1])
+
+
+def _holes(template: bytes, addresses: Addresses) -> list[tuple[int, int, int]]:
+    """The words that lie within reach of an address: which word, which address, and how far behind it."""
+    words = struct.unpack_from(f"<{len(template) // WORD}Q", template)
+    found = []
+    for place, word in enumerate(words):
+        for n, address in enumerate(addresses):
+            if 0 <= word - address < REACH:
+                found.append((place, n, word - address))
+    return found
+
+
+class Step(NamedTuple):
+    """Launches that are passed the same argument; before them, so many bytes at the last address become 0."""
+
+    argument: Argument
+    functions: Sequence[Any]  # compiled, of cupy's
+    launches: Sequence[Launch]
+    cleared: int = 0
+
+
+class Prepared:
+    """All launches of a call but for addresses and the stream. Any thread may use it at any time: what changes is a
+    table by streams, whose entries are made whole."""
+
+    __slots__ = ("_by_stream", "_clear", "_context", "_launch", "_props", "_steps", "scratch")
+
+    def __init__(self, gpu: Any, steps: Iterable[Step], scratch: int = 0) -> None:
+        """On a Gpu, which is the current one now. `scratch`: bytes at the last of the addresses."""
+        self._props, self._steps, self.scratch = gpu.props, tuple(steps), scratch
+        cuda = driver()
+        self._launch, self._clear = cuda.cuLaunchKernelEx, cuda.cuMemsetD8Async
+        self._context = ctypes.c_void_p()
+        cuda.cuCtxGetCurrent(ctypes.byref(self._context))
+        self._by_stream: dict[int, Any] = {}
+
+    @property
+    def is_filled(self) -> bool:
+        """Whether addresses are all that it needs, which it fills in."""
+        return all(step.argument.is_filled for step in self._steps)
+
+    def enqueue(self, addresses: Addresses, stream: int) -> None:
+        """Enqueue the launches on a stream of the current GPU, by its address; does not wait.
+
+        Raises LostGpuError where the GPU refuses all further work, MachineError where it refuses this."""
+        launch = self._launch
+        for argument, clear, launches in self._by_stream.get(stream) or self._on(stream):
+            if clear is not None and (status := self._clear(ctypes.c_void_p(addresses[-1]), 0, *clear)):
+                self._again(status, self._clear, (ctypes.c_void_p(addresses[-1]), 0, *clear), "a memset")
+            passed = _Passed(argument(addresses))
+            for config, function, symbol in launches:
+                if status := launch(config, function, passed, None):
+                    self._again(status, launch, (config, function, passed, None), symbol)
+
+    def _on(self, stream: int) -> Any:
+        """Of each step its argument, what is cleared, and its launches on a stream."""
+        made = tuple(
+            (
+                step.argument,
+                (ctypes.c_size_t(step.cleared), ctypes.c_void_p(stream)) if step.cleared else None,
+                tuple(
+                    (_config(launch, stream, self._props), ctypes.c_void_p(function.kernel.ptr), launch.symbol)
+                    for function, launch in zip(step.functions, step.launches, strict=True)
+                ),
+            )
+            for step in self._steps
+        )
+        if len(self._by_stream) >= STREAMS:
+            self._by_stream = {}
+        self._by_stream[stream] = made
+        return made
+
+    def _again(self, status: int, call: Any, arguments: tuple[Any, ...], what: str) -> None:
+        """What the driver has refused once more, in the GPU's context, if this thread has none."""
+        if status == INVALID_CONTEXT:
+            driver().cuCtxSetCurrent(self._context)
+            status = call(*arguments)
+        if status:
+            forget()
+            kind, then = (LostGpuError, ": start a new process") if status in LOST else (MachineError, "")
+            raise kind(f"the driver refuses to launch {what} (error {status}){then}")
+
+
+class PreparedByCupy(Prepared):
+    """The same by cupy's own launches, which AMD's GPUs take."""
+
+    __slots__ = ("_cupy",)
+
+    def __init__(self, gpu: Any, steps: Iterable[Step], scratch: int = 0) -> None:
+        self._cupy, self._steps, self.scratch = gpu.cupy, tuple(steps), scratch
+
+    @property
+    def is_filled(self) -> bool:
+        """A repeated call would need the driver."""
+        return False
+
+    def enqueue(self, addresses: Addresses, stream: int) -> None:
+        """Raises what cupy does."""
+        with self._cupy.cuda.ExternalStream(stream):
+            for argument, functions, launches, cleared in self._steps:
+                if cleared:
+                    self._cupy.cuda.runtime.memsetAsync(addresses[-1], 0, cleared, stream)
+                passed = argument(addresses)
+                params = (np.frombuffer(passed, f"V{len(passed)}"),)  # cupy passes an array of one element by value
+                for function, launch in zip(functions, launches, strict=True):
+                    function((launch.grid,), (launch.block,), params, shared_mem=launch.shared)
+
+
+def prepared(gpu: Any, steps: Iterable[Step], scratch: int = 0) -> Prepared:
+    """Launches on a Gpu, which is the current one now."""
+    return (PreparedByCupy if gpu.props.gfx else Prepared)(gpu, steps, scratch)
+
+
+def _config(launch: Launch, stream: int, props: DeviceProperties) -> Any:
+    sizes = (ctypes.c_uint * 7)(launch.grid, 1, 1, launch.block, 1, 1, launch.shared)
+    early = launch.early and props.cc >= EARLY_CC
+    return ctypes.byref(Config(sizes, stream, ctypes.pointer(Attribute(PROGRAMMATIC, 0, 1)) if early else None, early))
+
+
+_KEPT: list[Callable[[], object]] = []  # what empties a table in which prepared launches, or compiled code, are kept
+
+
+def forgets(clear: Callable[[], object]) -> None:
+    """Have this called where a launch fails: after a reset of the GPU no code that was loaded is there any more."""
+    _KEPT.append(clear)
+
+
+def forget() -> None:
+    """Empty all tables of what was prepared."""
+    for clear in _KEPT:
+        clear()

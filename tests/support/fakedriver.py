@@ -1,0 +1,80 @@
+"""CUDA's driver that there is not: it notes launches, or has them executed, and refuses what it is told to refuse."""
+
+import ctypes
+import threading
+import zlib
+from types import SimpleNamespace
+
+from hw4cli.arrays import ongpu
+from hw4cli.device import launcher
+from hw4cli.device.driver import PROGRAMMATIC, Config
+
+CONTEXT = 0xC0FFEE
+
+
+class Driver:
+    """`launched`: symbol, stream, the argument's bytes, whether it may begin early. `refusals`: the status of each of
+    the next calls that launch. A thread has a context once it is given one, if `contexts` is a set of threads."""
+
+    def __init__(self):
+        self.launched, self.refusals, self.encoded, self.contexts = [], [], [], None
+        self._functions = {}
+
+    def function(self, symbol, run=None):
+        """A compiled function, as cupy holds it; `run` executes a launch: of the grid, the block, shared bytes, the
+        argument."""
+        number = len(self._functions) + 1
+        self._functions[number] = symbol, run
+        return SimpleNamespace(kernel=SimpleNamespace(ptr=number))
+
+    def _status(self):
+        if self.contexts is not None and threading.get_ident() not in self.contexts:
+            return launcher.INVALID_CONTEXT
+        return self.refusals.pop(0) if self.refusals else 0
+
+    def cuLaunchKernelEx(self, config, function, passed, extra):  # noqa: N802 - its name
+        status = self._status()
+        if not status:
+            at = ctypes.cast(config, ctypes.POINTER(Config)).contents
+            (argument,) = passed._objects.values()
+            symbol, run = self._functions[function.value]
+            assert not at.count or (at.attributes[0].id, at.attributes[0].value) == (PROGRAMMATIC, 1)
+            self.launched.append((symbol, at.stream or 0, argument, bool(at.count)))
+            if run:
+                run(at.sizes[0], at.sizes[3], at.sizes[6], argument)
+        return status
+
+    def cuMemsetD8Async(self, at, byte, size, stream):  # noqa: N802
+        status = self._status()
+        if not status:
+            self.launched.append(("memset", stream.value or 0, (at.value, byte, size.value), False))
+            if self._functions and any(run for _, run in self._functions.values()):
+                ctypes.memset(at.value, byte, size.value)
+        return status
+
+    def cuCtxGetCurrent(self, at):  # noqa: N802
+        ctypes.cast(at, ctypes.POINTER(ctypes.c_void_p))[0] = CONTEXT
+        return 0
+
+    def cuCtxSetCurrent(self, context):  # noqa: N802
+        assert context.value == CONTEXT
+        if self.contexts is not None:
+            self.contexts.add(threading.get_ident())
+        return 0
+
+    def cuTensorMapEncodeTiled(self, at, element, rank, address, sizes, strides, box, steps, *rest):  # noqa: N802
+        """The address, and behind it what tells all else apart."""
+        assert at.value % 64 == 0 and address.value % 16 == 0
+        rest = repr([element, rank, [*sizes], [*strides], [*box], [*steps], rest]).encode()
+        words = address.value.to_bytes(8, "little") + zlib.crc32(rest).to_bytes(4, "little") + rest[:100]
+        ctypes.memmove(at.value, words.ljust(128, b"\0"), 128)
+        self.encoded.append(address.value)
+        return 0
+
+
+def install(monkeypatch):
+    """Let hw4's launcher and its tensor maps find this driver, which is returned."""
+    made = Driver()
+    for module in (launcher, ongpu):
+        monkeypatch.setattr(module, "driver", lambda: made)
+    return made
