@@ -48,16 +48,17 @@ OF_KERNELS = {"peers", "older", "against", "processes", "samples", *SAMPLING}
 OPTIONS = {
     "files": OF_KERNELS | {"causal", "tiles"},
     "arrays": OF_KERNELS | {"pause", "direction"},
+    "calls": {"calls", "peers", "samples"},
     "programs": {"programs", "folder", "samples", "cold"},
 }
-ASKS = {"arrays": "a workload", "programs": "--program"}
+ASKS = {"arrays": "a workload", "calls": "--calls", "programs": "--program"}
 
 
 @click.command(
     cls=Sections,
     rare=["direction", "warm", "warm_up", "processes", "error", "pause", "sustained", "folder", "cold"],
     sections={
-        "Kernels": ["causal", "direction", "tiles", "peers", "older", "against", "processes"],
+        "Kernels": ["causal", "direction", "tiles", "peers", "calls", "older", "against", "processes"],
         "Samples": ["samples", "warm_up", "warm", "error", "pause", "sustained"],
         "Whole programs": ["programs", "folder", "cold"],
         "Results": ["as_json", "outputs"],
@@ -78,6 +79,7 @@ ASKS = {"arrays": "a workload", "programs": "--program"}
 )
 @click.option("--warm", is_flag=True, help="Leave the L2 cache as the run before left it.")
 @click.option("--peers", metavar="PEERS", callback=_parse_peers, help=f"Others in turn: {', '.join(PEERS)}.")
+@click.option("--calls", is_flag=True, help="Of workloads: the host's time, and that of whole calls, beside torch's.")
 @click.option("--compare", "older", type=FILE, help="Show what became faster or slower since this record.")
 @click.option("--against", metavar="BUILD", help="In turns with another build: a folder, or a commit.")
 @click.option(
@@ -110,6 +112,7 @@ def bench(ctx: click.Context, /, what: What, outputs: tuple[Path, ...], as_json:
     hw4 bench flash split t28        kernels on a case, in turns
     hw4 bench all 4,16384,64         the ladder on a shape (B, N, d)
     hw4 bench half tilelang          arrays of 16 or 32 bits, with heads
+    hw4 bench --calls bert gpt2      calls as a model makes them
     hw4 bench t11 --program ./mine   whole programs, hw4 among them
     hw4 bench roofs                  copy, L2, FMA, exp2, tensor cores
 
@@ -120,7 +123,7 @@ def bench(ctx: click.Context, /, what: What, outputs: tuple[Path, ...], as_json:
     """
     from hw4cli.system.files import check_place
 
-    kind = "programs" if others["programs"] else "arrays" if what.workloads else "files"
+    kind = "programs" if others["programs"] else "calls" if others["calls"] else "arrays" if what.workloads else "files"
     _check_options(ctx, what, kind)
     if kind != "programs" and any(path.name.endswith(HYPERFINE) for path in outputs):
         raise click.UsageError(f"{HYPERFINE} is of whole programs: give --program, too", ctx)
@@ -138,6 +141,10 @@ def bench(ctx: click.Context, /, what: What, outputs: tuple[Path, ...], as_json:
             raise click.UsageError("--compare and --against both name what to compare with: give one of them", ctx)
         _check_workloads(ctx, what)
         return bench_builds(arguments_of(ctx), others["against"], others["processes"] or SURE, as_json, outputs)
+    if kind == "calls":
+        from hw4cli.cli.benchcommand.calls import bench_calls
+
+        return bench_calls(what.workloads, others["peers"], others["samples"] or CALL_BATCHES, as_json, outputs)
     if kind == "programs":
         from hw4cli.cli.benchcommand.programs import bench_programs
 
@@ -157,7 +164,7 @@ def bench(ctx: click.Context, /, what: What, outputs: tuple[Path, ...], as_json:
     return (bench_arrays if kind == "arrays" else bench_files)(ctx, what, as_json, outputs, **passed_on)
 
 
-MOST_SAMPLES, PROGRAM_RUNS = 100, 5  # of a kernel, of a program
+MOST_SAMPLES, CALL_BATCHES, PROGRAM_RUNS = 100, 20, 5  # of a kernel, of calls, of a program
 
 
 def _check_workloads(ctx: click.Context, what: What) -> None:
@@ -190,10 +197,10 @@ def _check_options(ctx: click.Context, what: What, kind: str) -> None:
             wrong = f"does not go with {ASKS[kind]}" if kind in ASKS else f"goes only with {ASKS[kinds[0]]}"
             raise click.UsageError(f"{param.opts[0]} {wrong}", ctx)
     wrong_words = {
-        "a kernel's name": kind == "programs" and what.kernels,
+        "a kernel's name": kind in ("programs", "calls") and what.kernels,
         "a workload": kind == "programs" and what.workloads,
         "a shape": kind != "files" and what.shapes,
-        "a case": kind == "arrays" and what.cases,
+        "a case": kind in ("arrays", "calls") and what.cases,
     }
     for words, found in wrong_words.items():
         if found:

@@ -13,6 +13,7 @@ TIMELINE = "timeline"  # the kind of a record of blocks
 BUILDS = "builds"  # of one of two builds in turns
 ARRAYS = "arrays"  # of attention of arrays
 PROGRAMS = "end-to-end"  # of whole programs
+CALLS = "calls"  # of the time of calls, of the host and in all
 FORWARD, BACKWARD, BOTH = "forward", "backward", "both"  # the passes of attention that are measured
 COLUMNS = {
     "kernel": "kernel",
@@ -136,6 +137,21 @@ def table(timed: list[dict[str, Any]], programs: bool) -> tuple[list[str], list[
         header = [*header[:at], "pairs", *header[at:]]
         lines = [[*line[:at], pairs(row), *line[at:]] for line, row in zip(lines, timed, strict=True)]
     return header, lines
+
+
+# ---- Calls
+
+CALL_COLUMNS = ["workload", "(B, H, N, d)", "pass", "function", "host µs", "whole µs"]
+CALLS_NOTE = (
+    "host: until a call is enqueued; whole: of calls one behind the other until the GPU is done, for each; empty: the "
+    "backward pass of a function that computes nothing, which is torch's own share"
+)
+
+
+def call_cells(row: dict[str, Any]) -> list[str]:
+    """The values of a row of calls as they are shown, in the order of CALL_COLUMNS."""
+    times = (format(row[key], ".1f") for key in ("host_us", "whole_us"))
+    return [row["case"], described(Workload(**row["work"])), row["direction"], row["kernel"], *times]
 
 
 # ---- Arrays

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from hw4cli.lab.tables import BUILDS, PROGRAMS
+from hw4cli.lab.tables import BUILDS, CALLS, PROGRAMS
 from hw4cli.text.records import record_text
 from hw4cli.text.words import columns, printable, wrapped
 
@@ -54,7 +54,7 @@ def shown(result: dict[str, Any], width: int | None) -> str:
 
     timed, header, lines, below = _table(result)
     notes = "".join(f"{wrapped(line, width)}\n" for line in below)
-    bars = None if result.get("kind") == BUILDS else _bars(timed, len(header))
+    bars = None if result.get("kind") in (BUILDS, CALLS) else _bars(timed, len(header))
     return tables.plain(header, lines, width, bars) + notes
 
 
@@ -71,22 +71,29 @@ def _table(result: dict[str, Any]) -> tuple[list[dict[str, Any]], list[str], lis
     from hw4cli.lab.tables import (
         ARRAYS,
         BUILD_COLUMNS,
+        CALL_COLUMNS,
+        CALLS_NOTE,
         CAUSAL_NOTE,
         array_notes,
         array_table,
         build_cells,
+        call_cells,
         table,
     )
 
     timed = [row for row in result["rows"] if row["status"] == "ok"]
-    arrays, builds = (result.get("kind") == kind for kind in (ARRAYS, BUILDS))
-    if builds:
+    arrays, builds, calls = (result.get("kind") == kind for kind in (ARRAYS, BUILDS, CALLS))
+    if calls:
+        header, lines = CALL_COLUMNS, [call_cells(row) for row in timed]
+    elif builds:
         header, lines = BUILD_COLUMNS, [build_cells(row) for row in timed]
     else:
         header, lines = array_table(timed) if arrays else table(timed, programs=_of_programs(result))
     below = _reasons(result)
     if builds:
         below += [f"{letter}: {printable(source)}" for letter, source in result["builds"].items()] + [BUILDS_NOTE]
+    elif calls:
+        below.append(CALLS_NOTE)
     elif arrays:
         below += array_notes(timed)
     elif any(row.get("causal") for row in timed):
