@@ -8,6 +8,7 @@ that are no plain numbers, texts or flags are never remembered: they may change.
 """
 
 from collections.abc import Callable, Hashable, Sequence
+from functools import lru_cache
 from types import NoneType
 from typing import Any, NamedTuple
 
@@ -20,6 +21,7 @@ from hw4cli.problem.workload import FLOAT32
 
 RECENT = 8  # calls with the same options that are found by torch's guards
 EACH = 16  # once in so many times, a call that is found by its key becomes a recent one
+MODELS = 256  # that are kept
 MOST = 1024  # calls that are remembered
 FEW, LINE = 256, 32  # bytes of scratch that may lie behind an LSE, and floats at a multiple of which they begin
 ALIGNMENT = 16  # bytes, of arrays of which kernels read or copy whole chunks
@@ -45,10 +47,7 @@ class Library:
         """Equal for arrays of the same kind; None if they are none that are remembered."""
         raise NotImplementedError
 
-    def model(self, shape: tuple[int, ...], dtype: Any, device: int, strides: tuple[int, ...] | None = None) -> Any:
-        """A model of arrays of a shape, contiguous or with these strides; it takes no memory."""
-        raise NotImplementedError
-
+    model: Callable[..., Any]  # of arrays of a shape, type and device, contiguous or of strides; it takes no memory
     new: Callable[[Any], Any]
     address: Callable[[Any], int]
     device: Callable[[], int]  # the current one
@@ -63,6 +62,7 @@ class Torch(Library):
 
         self._torch, own = torch, torch._C
         self._types = {torch.Tensor, torch.nn.Parameter}
+        self.model = lru_cache(MODELS)(self._model)
         self.new, self.address = torch.empty_like, torch.Tensor.data_ptr
         self.device = getattr(own, "_cuda_getDevice", torch.cuda.current_device)
         self.stream = getattr(own, "_cuda_getCurrentRawStream", self._stream)
@@ -100,13 +100,13 @@ class Torch(Library):
             ]
         )
 
-    def model(self, shape: tuple[int, ...], dtype: Any, device: int, strides: tuple[int, ...] | None = None) -> Any:
+    def _model(self, shape: tuple[int, ...], dtype: Any, device: int, strides: tuple[int, ...] | None = None) -> Any:
         """A tensor whose memory was given back: empty_like makes one of its kind in half the time of empty, of the same
         strides where these leave nothing out, as those of all that is made do."""
         torch = self._torch
         options = {"dtype": getattr(torch, dtype) if isinstance(dtype, str) else dtype}
         options["device"] = torch.device("cuda", device)
-        with torch.no_grad():
+        with torch.inference_mode(False), torch.no_grad():
             made = torch.empty(shape, **options) if strides is None else torch.empty_strided(shape, strides, **options)
             made.untyped_storage().resize_(0)
         return made

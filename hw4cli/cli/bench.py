@@ -58,9 +58,9 @@ ASKS = {"arrays": "a workload", "calls": "--calls", "programs": "--program"}
     cls=Sections,
     rare=["direction", "warm", "warm_up", "processes", "error", "pause", "sustained", "folder", "cold"],
     sections={
-        "Kernels": ["causal", "direction", "tiles", "peers", "calls", "older", "against", "processes"],
+        "Kernels": ["causal", "direction", "tiles", "peers", "older", "against", "processes"],
         "Samples": ["samples", "warm_up", "warm", "error", "pause", "sustained"],
-        "Whole programs": ["programs", "folder", "cold"],
+        "Calls and whole programs": ["calls", "programs", "folder", "cold"],
         "Results": ["as_json", "outputs"],
     },
 )

@@ -23,9 +23,9 @@ Make = Callable[[Addresses], bytes]
 
 WORD = 8
 # Addresses that no array has, each of them and what lies behind it in a range of its own, and others.
-SAMPLES = tuple(0x2000_0000_0000 + (n << 40) for n in range(16))
+FIRST, REACH = 0x2000_0000_0000, 40  # bits of the bytes from an address in which what follows from it lies
+SAMPLES = tuple(FIRST + (n << REACH) for n in range(16))
 OTHERS = tuple(0x5A5A_0000_0000 + (n << 38) + (0x9E3779B0 * (n + 1) >> 8 << 8) for n in range(16))
-REACH = 1 << 40  # bytes from an address in which what follows from it lies
 
 INVALID_CONTEXT = 201  # this thread has called nothing of CUDA's runtime yet
 STREAMS = 64  # of a prepared call whose configurations are kept
@@ -44,7 +44,7 @@ class Argument:
     def __init__(self, make: Make, count: int) -> None:
         self._make: Make | None = make
         template = make(SAMPLES[:count])
-        holes = _holes(template, SAMPLES[:count])
+        holes = _holes(template, count)
         self._derived = tuple(dict.fromkeys((n, more) for _, n, more in holes if more))
         form, end = "<", 0
         order: list[int] = []
@@ -79,15 +79,11 @@ class Argument:
         return self._pack(*self._take(addresses + self._fixed)[:-1])
 
 
-def _holes(template: bytes, addresses: Addresses) -> list[tuple[int, int, int]]:
-    """The words that lie within reach of an address: which word, which address, and how far behind it."""
+def _holes(template: bytes, count: int) -> list[tuple[int, int, int]]:
+    """The words that lie within reach of a sample: which word, which sample, and how far behind it."""
     words = struct.unpack_from(f"<{len(template) // WORD}Q", template)
-    found = []
-    for place, word in enumerate(words):
-        for n, address in enumerate(addresses):
-            if 0 <= word - address < REACH:
-                found.append((place, n, word - address))
-    return found
+    near = ((place, (word - FIRST) >> REACH, word) for place, word in enumerate(words))
+    return [(place, n, word - SAMPLES[n]) for place, n, word in near if 0 <= n < count]
 
 
 class Step(NamedTuple):

@@ -138,7 +138,8 @@ class Workload:
     @property
     def stored(self) -> "Workload":
         """The same in rows that kernels can load, whose last columns are zeros."""
-        return replace(self, d=stored_d(self.d, self.element))
+        d = stored_d(self.d, self.element)
+        return self if d == self.d else replace(self, d=d)
 
     def with_batches(self, batch: int) -> "Workload":
         """The same with another number of batches."""

@@ -158,6 +158,7 @@ torch = SimpleNamespace(
     _C=own,
     device=lambda kind, number: number,
     no_grad=nullcontext,
+    inference_mode=nullcontext,
     empty=empty,
     empty_strided=empty_strided,
     empty_like=empty_like,

@@ -24,24 +24,13 @@ Options = tuple[Any, ...]
 
 is_compiling = torch.compiler.is_compiling
 _is_grad_enabled, _is_autocast_enabled = torch.is_grad_enabled, torch.is_autocast_enabled
-# Whether modes, transformations or a tracer see what is called. A torch that does not tell gets the operator alone.
-_WATCHERS = tuple(
-    getattr(torch._C, name, lambda: True)
-    for name in (
-        "_len_torch_dispatch_stack",
-        "_len_torch_function_stack",
-        "_are_functorch_transforms_active",
-        "_get_tracing_state",
-    )
-)
+_function_modes = getattr(torch._C, "_len_torch_function_stack", lambda: True)  # True: a torch that does not tell
 
 
 def _is_watched() -> bool:
-    """Whether anything wants to see the operator that is called."""
-    for is_active in _WATCHERS:
-        if is_active():
-            return True
-    return bool(is_compiling() or forward_ad._current_level >= 0)
+    """Whether anything wants to see the operator that is called, of which arrays' kinds know nothing: a function mode,
+    forward-mode differentiation. Of dispatch modes, transformations and tracers they do (hw4cli/arrays/repeated.py)."""
+    return bool(_function_modes()) or forward_ad._current_level >= 0
 
 
 def are_options(is_causal: Any, enable_gqa: Any, *others: Any) -> bool:
@@ -68,10 +57,10 @@ def repeated(q: Any, k: Any, v: Any, options: Options) -> Tensor | None:
 def remember(tensors: tuple[Tensor, Tensor, Tensor], o: Tensor, options: Options, kernel: str) -> None:
     """Remember a call that was answered with O. `kernel`: the one that the option stands for."""
     q, k, v = tensors
-    if not q.is_cuda or _is_watched() or FORWARD.knows(options, tensors):
+    if not q.is_cuda or _is_watched() or is_compiling() or FORWARD.knows(options, tensors):
         return
     call = None
-    if all(map(operators.is_readable, tensors)):
+    if _are_readable(tensors):
         with torch.no_grad():
             work, operands, scale = _described((q, k, v, o), options)
             wants_lse = o.requires_grad
@@ -80,6 +69,14 @@ def remember(tensors: tuple[Tensor, Tensor, Tensor], o: Tensor, options: Options
             given = call_with_inner_lse(operands[0], launches, o, rows) if wants_lse else None
             call = given if wants_lse else call_of(operands[0], launches, (o,))
     FORWARD.put(options, tensors, call)
+
+
+def _are_readable(tensors: tuple[Tensor, ...]) -> bool:
+    """Whether kernels read them where they lie: not those that stand for many, as vmap's do, and have no memory."""
+    try:
+        return all(map(operators.is_readable, tensors))
+    except RuntimeError:
+        return False
 
 
 def _described(tensors: tuple[Tensor, ...], options: Options) -> tuple[Any, Any, float]:
@@ -119,20 +116,19 @@ def _checked(q: Tensor, options: Options) -> Options:
 
 
 def _gradients(tensors: tuple[Tensor, ...], options: Options) -> tuple[Tensor, Tensor, Tensor]:
-    """dQ, dK and dV for dO, q, k, v, O and the LSE: as a repeated call if there was one, else by the operator."""
-    is_eager = not (_is_grad_enabled() or _is_watched())
+    """dQ, dK and dV for dO, q, k, v, O and the LSE: as a repeated call if there was one, else by the operator. Where
+    they are to be derived in turn, tensors that require a gradient are of another kind."""
     kept = options[0], *options[2:4]
-    if is_eager:
-        call = BACKWARD.find(kept, tensors)
-        found = None if call is None else backward(call, *tensors)
-        if found is not None:
-            return found[0], found[1], found[2]
+    call = BACKWARD.find(kept, tensors)
+    found = None if call is None else backward(call, *tensors)
+    if found is not None:
+        return found[0], found[1], found[2]
     do, q, k, v, o, lse = tensors
     sums = lse if lse.dim() == 3 else lse[: q.shape[0] * q.shape[1] * q.shape[2]].view(q.shape[:3])
     dq, dk, dv = operators.derive(do, q, k, v, o, sums, *kept)
-    if is_eager and not BACKWARD.knows(kept, tensors):
+    if not (_is_grad_enabled() or _is_watched() or is_compiling() or BACKWARD.knows(kept, tensors)):
         call = None
-        if all(map(operators.is_readable, (do, q, k, v, o))):
+        if _are_readable((do, q, k, v, o)):
             work, operands, scale = _described((q, k, v, o, do, dq, dk, dv), options)
             launches = gradients.launches_for(work, operands, scale)
             call = call_of(operands[0], launches, (dq, dk, dv))
