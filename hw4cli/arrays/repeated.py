@@ -92,13 +92,13 @@ class Torch(Library):
         for is_active in self._watchers:
             if is_active():
                 return None
-        grad, keys = self._grad(), self._keys
-        return tuple(
-            [
-                (x.shape, x.stride(), x.dtype, x.device, type(x), keys(x).raw_repr(), grad and x.requires_grad)
-                for x in arrays
-            ]
-        )
+        grad, keys, torch = self._grad(), self._keys, self._torch
+        autocast = torch.is_autocast_enabled("cuda") and torch.get_autocast_dtype("cuda")
+        each = [
+            (x.shape, x.stride(), x.dtype, x.device, type(x), keys(x).raw_repr(), grad and x.requires_grad)
+            for x in arrays
+        ]
+        return autocast, *each
 
     def _model(self, shape: tuple[int, ...], dtype: Any, device: int, strides: tuple[int, ...] | None = None) -> Any:
         """A tensor whose memory was given back: empty_like makes one of its kind in half the time of empty, of the same

@@ -159,6 +159,7 @@ torch = SimpleNamespace(
     device=lambda kind, number: number,
     no_grad=nullcontext,
     inference_mode=nullcontext,
+    is_autocast_enabled=lambda kind: False,
     empty=empty,
     empty_strided=empty_strided,
     empty_like=empty_like,

@@ -52,10 +52,10 @@ def attention(
     >>> attention(q, k, v, is_causal=True).sum().backward()
     """
     tensors = query, key, value
-    given = (is_causal, enable_gqa, align, scale, kernel, dropout_p)
-    may_repeat = attn_mask is None and not not_supported and not eager.is_compiling() and eager.are_options(*given)
-    if may_repeat:
-        found = eager.repeated(query, key, value, given)
+    given = None
+    if attn_mask is None and not not_supported and not eager.is_compiling():
+        given = eager.options_of(is_causal, enable_gqa, align, scale, kernel, dropout_p)
+        found = None if given is None else eager.repeated(query, key, value, given)
         if found is not None:
             return found
     if has_torch_function(tensors):  # a tracer's proxy, or a tensor of another kind, which says how it is called
@@ -78,7 +78,7 @@ def attention(
         return _of_nothing(q, k, v).reshape(shape)
     named = kernel or usual_kernel(q)
     o = attend(q, k, v, bool(is_causal), align, scale, named)[0]
-    if may_repeat and q is query and k is key and v is value:
+    if given is not None and q is query and k is key and v is value:
         eager.remember(tensors, o, given, named)
     return o.reshape(shape)
 

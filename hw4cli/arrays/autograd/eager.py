@@ -6,6 +6,7 @@ The operator is what everything sees that records or transforms calls: torch.com
 and forward-mode differentiation; a gradient that is to be derived itself is computed by it, too.
 """
 
+from types import NoneType
 from typing import Any
 
 import torch
@@ -17,35 +18,46 @@ from hw4cli.arrays.arguments import checked_scale
 from hw4cli.arrays.autograd import operators
 from hw4cli.arrays.gradients import backward as gradients
 from hw4cli.arrays.operand import operand
-from hw4cli.arrays.repeated import Call, Calls, are_plain, backward, call_of, call_with_inner_lse, forward
+from hw4cli.arrays.repeated import PLAIN, Call, Calls, backward, call_of, call_with_inner_lse, forward
 
 FORWARD, BACKWARD = Calls(), Calls()
 Options = tuple[Any, ...]
 
 is_compiling = torch.compiler.is_compiling
-_is_grad_enabled, _is_autocast_enabled = torch.is_grad_enabled, torch.is_autocast_enabled
+_is_grad_enabled = torch.is_grad_enabled
 _function_modes = getattr(torch._C, "_len_torch_function_stack", lambda: True)  # True: a torch that does not tell
+_NUMBERS, _TEXTS, _SCALES = {int, float}, {str, NoneType}, PLAIN - {str}
 
 
 def _is_watched() -> bool:
     """Whether anything wants to see the operator that is called, of which arrays' kinds know nothing: a function mode,
-    forward-mode differentiation. Of dispatch modes, transformations and tracers they do (hw4cli/arrays/repeated.py)."""
+    forward-mode differentiation. Of dispatch modes, transformations, tracers and autocast they do (repeated.py)."""
     return bool(_function_modes()) or forward_ad._current_level >= 0
 
 
-def are_options(is_causal: Any, enable_gqa: Any, *others: Any) -> bool:
-    """Whether a call with these options may be a repeated one."""
-    return type(is_causal) is bool and type(enable_gqa) is bool and are_plain(others)
+def options_of(
+    is_causal: Any, enable_gqa: Any, align: Any, scale: Any, kernel: Any, dropout_p: Any
+) -> tuple[Any, ...] | None:
+    """The options of a call that may be a repeated one, as part of its key; None for others."""
+    if (
+        type(is_causal) is bool
+        and type(enable_gqa) is bool
+        and type(align) is str
+        and type(scale) in _SCALES
+        and type(kernel) in _TEXTS
+        and type(dropout_p) in _NUMBERS
+        and not dropout_p
+    ):
+        return is_causal, enable_gqa, align, scale, kernel
+    return None
 
 
 def repeated(q: Any, k: Any, v: Any, options: Options) -> Tensor | None:
-    """O, if there was such a call. `options`: is_causal, enable_gqa, align, scale, kernel, dropout_p."""
-    if _is_watched():
+    """O, if there was such a call."""
+    if _function_modes() or forward_ad._current_level >= 0:
         return None
     call = FORWARD.find(options, (q, k, v))
     if call is None:
-        return None
-    if _is_autocast_enabled("cuda") and q.dtype != torch.get_autocast_dtype("cuda"):
         return None
     if call.lse is not None:
         o: Tensor = _apply(q, k, v, call, options)
@@ -111,7 +123,7 @@ _apply = super(torch.autograd.Function, Attention).apply
 
 def _checked(q: Tensor, options: Options) -> Options:
     """What the operator is called with behind q, k and v."""
-    is_causal, _, align, scale, kernel, _ = options
+    is_causal, _, align, scale, kernel = options
     return is_causal, align, scale, kernel or operators.usual_kernel(q)
 
 
