@@ -2,8 +2,8 @@
 options; each call fills in where they lie, and on which stream.
 
 A kernel is passed one struct, with tensor maps in it for some. Whatever a family's struct looks like, addresses stand
-in it as whole words: `Argument` finds these by asking for the struct's bytes of two sets of addresses, and checks that
-nothing else differs. So a tensor map is encoded for a shape, and gets another address by another word.
+in it as whole words: `Argument` finds these by asking for the struct's bytes of two sets of addresses, where nothing
+else may differ. So a tensor map is encoded for a shape, and gets another address by another word.
 """
 
 import ctypes
@@ -42,9 +42,10 @@ class Argument:
     __slots__ = ("_derived", "_fixed", "_make", "_pack", "_take")
 
     def __init__(self, make: Make, count: int) -> None:
-        self._make: Make | None = make
-        template = make(SAMPLES[:count])
-        holes = _holes(template, count)
+        template, other = make(SAMPLES[:count]), make(OTHERS[:count])
+        holes = _holes(template, other, count)
+        self._make = None if holes is not None else make
+        holes = holes or []
         self._derived = tuple(dict.fromkeys((n, more) for _, n, more in holes if more))
         form, end = "<", 0
         order: list[int] = []
@@ -60,8 +61,6 @@ class Argument:
             end = place + 1
         self._fixed, self._pack = tuple(fixed), struct.Struct(form).pack
         self._take: Callable[[tuple[Any, ...]], Any] = itemgetter(*order, order[-1])  # two at least: so it is a tuple
-        if self._filled(OTHERS[:count]) == make(OTHERS[:count]):
-            self._make = None
 
     @property
     def is_filled(self) -> bool:
@@ -79,11 +78,22 @@ class Argument:
         return self._pack(*self._take(addresses + self._fixed)[:-1])
 
 
-def _holes(template: bytes, count: int) -> list[tuple[int, int, int]]:
-    """The words that lie within reach of a sample: which word, which sample, and how far behind it."""
-    words = struct.unpack_from(f"<{len(template) // WORD}Q", template)
-    near = ((place, (word - FIRST) >> REACH, word) for place, word in enumerate(words))
-    return [(place, n, word - SAMPLES[n]) for place, n, word in near if 0 <= n < count]
+def _holes(template: bytes, other: bytes, count: int) -> list[tuple[int, int, int]] | None:
+    """The words that differ between a struct of SAMPLES and one of OTHERS: which word, which address stands there, and
+    what is added to it. None where a difference is no address."""
+    words = len(template) // WORD
+    if len(template) % WORD or len(other) != len(template):
+        return None
+    found = []
+    both = zip(struct.unpack_from(f"<{words}Q", template), struct.unpack_from(f"<{words}Q", other), strict=True)
+    for place, (one, two) in enumerate(both):
+        if one == two:
+            continue
+        n = (one - FIRST) >> REACH
+        if not 0 <= n < count or one - SAMPLES[n] != two - OTHERS[n]:
+            return None
+        found.append((place, n, one - SAMPLES[n]))
+    return found
 
 
 class Step(NamedTuple):

@@ -45,6 +45,16 @@ def test_any_addresses_give_the_bytes_that_packing_them_gives():
         assert argument(addresses) == make(addresses)
 
 
+def test_a_number_that_looks_like_an_address_is_none():
+    """As the words of a tensor map do in which sizes and types are packed."""
+
+    def packed(addresses):
+        return struct.pack("<4Q", launcher.SAMPLES[1] + 4096, addresses[0], launcher.SAMPLES[0], launcher.OTHERS[2])
+
+    argument = Argument(packed, 3)
+    assert argument.is_filled and argument(ADDRESSES) == packed(ADDRESSES)
+
+
 @pytest.mark.parametrize(
     "other",
     [

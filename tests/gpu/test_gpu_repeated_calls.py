@@ -87,6 +87,17 @@ SHAPES = {
 }
 
 
+def is_prepared(name, layout):
+    """Whether O and the LSE are made by launches alone: float32's kernels want rows that follow one another, and give
+    the LSE of shared heads in another order."""
+    float32 = SHAPES[name].get("dtype") == FLOAT32
+    return name != "copied rows" and not (float32 and (layout == "BNHD" or "kv" in SHAPES[name]))
+
+
+def prepared(table):
+    return sum(call is not None for call, _ in table._all.values())
+
+
 @pytest.mark.parametrize("layout", ["BHND", "BNHD"])
 @pytest.mark.parametrize("name", SHAPES)
 def test_the_bits_and_strides_are_those_of_a_checked_call(name, layout):
@@ -97,8 +108,8 @@ def test_the_bits_and_strides_are_those_of_a_checked_call(name, layout):
         for _ in range(3):
             assert same(both(tensors(1, layout=layout, **sizes), **options), right)
             assert same([attention(*tensors(1, layout=layout, **sizes), **options)], right[:1])
-        if name != "copied rows":
-            assert [len(table) for table in (eager.FORWARD, eager.BACKWARD)] == [2 + 2 * causal, 1 + causal]
+        if is_prepared(name, layout):
+            assert (prepared(eager.FORWARD), prepared(eager.BACKWARD)) == (2 + 2 * causal, 1 + causal)
 
 
 @pytest.mark.parametrize("layout", ["BHND", "BNHD"])
@@ -114,8 +125,8 @@ def test_so_are_those_of_arrays(name, layout):
             o, lse = hw4cli.attention(*x, return_lse=True, **kernel, **options)
             found.append([o, lse, *hw4cli.attention_backward(torch.ones_like(o), *x, o, lse, **options)])
         assert same(found[1], found[0]) and same(found[2], found[0])
-    if name != "copied rows":
-        assert len(repeated.FORWARD) == len(repeated.BACKWARD) == 2
+    if is_prepared(name, layout):
+        assert prepared(repeated.FORWARD) == prepared(repeated.BACKWARD) == 2
 
 
 def test_memory_that_is_freed_and_taken_again_does_not_matter():
