@@ -523,6 +523,7 @@ def test_without_a_compiler_the_sentence_says_what_to_install(hw4, tmp_path):
     fails(done, 3, "kernels run on the CPU only where there is a C++ compiler")
 
 
+@slow
 def test_the_shadow_of_memory_takes_eight_times_its_bytes(tmp_path):
     """Measured as the peak of a program's memory with 32 MB on the GPU, watched and not."""
     source = tmp_path / "large.cu"

@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from helpers import HANGS, csv_rows, fails, fits, on_a_terminal
+from helpers import csv_rows, fails, fits, on_a_terminal
 from slow import quick_of_each, slow
 
 from hw4cli.cli.terminal.launches import ARRAY_KERNELS
@@ -160,5 +160,5 @@ def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, code, words):
 @pytest.mark.parametrize("kernel", ["half_cores", "backward_once"])
 @pytest.mark.parametrize("sizes", ["B=1 H=1 N=1073741824", "B=32768 H=128 N=9"])
 def test_a_workload_that_would_take_minutes_to_count_is_refused(hw4, kernel, sizes):
-    result = hw4("explain", kernel, f"{sizes} d=128 dtype=fp16 causal", "--gpu", "H200", timeout=HANGS)
+    result = hw4("explain", kernel, f"{sizes} d=128 dtype=fp16 causal", "--gpu", "H200")
     fails(result, 3, f"{kernel} has more than 2,097,152 tiles of 64 rows or keys in all heads")
