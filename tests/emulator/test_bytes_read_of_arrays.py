@@ -5,6 +5,7 @@ import ctypes
 import numpy as np
 import pytest
 from halves import random_words
+from slow import slow
 
 from hw4cli.arrays import emulated as halves_on_cpu
 from hw4cli.arrays.emulated import run_half
@@ -76,6 +77,7 @@ def test_a_kernel_of_arrays_reads_the_bytes_of_its_model(counted, kernel, causal
     assert array_models(plan, work, DEVICES[80])[plan.main].l2[0] == counted(halves_on_cpu, kernel, run)
 
 
+@slow
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_read_the_bytes_of_their_model_beside_two_numbers_of_each_row(counted, causal):
     work = Workload("float16", 1, 2, 1, 100, 150, 64, causal, offset=50)
@@ -87,6 +89,7 @@ def test_gradients_read_the_bytes_of_their_model_beside_two_numbers_of_each_row(
     assert 0.96 * sum(model.l2[0] for model in models) < found < sum(model.l2[0] for model in models)
 
 
+@slow
 @pytest.mark.parametrize(
     "work",
     [

@@ -71,6 +71,7 @@ def test_formulas_have_the_bytes_exponentials_and_products_that_are_counted(kern
                     assert counts.total("amount", kind) <= MORE.get(kernel, 1.15) * formula, kind
 
 
+@slow
 @pytest.mark.parametrize(("kernel", "shape"), tried([*(name for name in VARIANTS if name not in SHARED)], TILES))
 def test_formulas_have_the_accesses_of_shared_memory_that_are_counted_without_conflicts(kernel, shape):
     for counts, model in pairs_of(kernel, shape):
@@ -78,6 +79,7 @@ def test_formulas_have_the_accesses_of_shared_memory_that_are_counted_without_co
 
 
 # As many times more wavefronts as profilers counted on an H200 (tests/lab/measure/test_shared_model.py).
+@slow
 @pytest.mark.parametrize(
     ("kernel", "ways"),
     [pytest.param("halfwarp_unpadded", 4.45, marks=()), pytest.param("float4", 1.33, marks=slow)],
