@@ -2,7 +2,6 @@
 
 import functools
 import os
-import resource
 import signal
 import sys
 from contextlib import suppress
@@ -12,11 +11,15 @@ from subprocess import CompletedProcess
 # the processors' time. Tests run beside others.
 os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
 
+# Each of the hundreds of commands that the tests start would compile hw4's sources anew.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+import cputime
 import pytest
 from boards import write_class
 from browser import chromium  # noqa: F401 (a fixture)
 from cluster import Cluster
-from helpers import ROOT, make_cases, run_hw4
+from helpers import ROOT, make_cases, run_here, run_hw4
 from needs import COMPILER, skip_without, why_not
 from slow import mark_others_slow
 
@@ -50,7 +53,7 @@ SLOW_FIXTURES = {"chromium", "cluster"}  # a browser, a Slurm
 
 
 def pytest_addoption(parser):
-    parser.addoption("--cpu", action="store_true", help="list the tests that take the most of the processors' time")
+    parser.addoption("--cpu", action="store_true", help="say where the processors' time goes: folders, files, tests")
 
 
 def gpu_tests_left_out(config):
@@ -67,25 +70,19 @@ def pytest_ignore_collect(collection_path, config):
 def pytest_collection_modifyitems(items):
     mark_others_slow(items)
     for item in items:
-        if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())):
+        if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("slurm"):
             item.add_marker(pytest.mark.slow)
-
-
-def processor_seconds():
-    """What this process and those that have ended below it took of the processors' time."""
-    return sum(sum(resource.getrusage(who)[:2]) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN))
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_setup(item):
-    item.began = processor_seconds()
+    cputime.begin(item)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_makereport(item, call):
     report = yield
-    if call.when == "teardown":
-        report.processor_seconds = processor_seconds() - item.began
+    cputime.end_of_phase(item, report)
     return report
 
 
@@ -93,11 +90,7 @@ def pytest_terminal_summary(terminalreporter, config):
     if gpu_tests_left_out(config):
         terminalreporter.write_line("tests/gpu: not collected, as there is no GPU here (make gpu-test, on a GPU)")
     if config.getoption("--cpu"):
-        ends = [report for report in terminalreporter.stats.get("", ()) if report.when == "teardown"]
-        took = [(report.processor_seconds, report.nodeid) for report in ends]
-        terminalreporter.section(f"{sum(seconds for seconds, _ in took):.0f} s of processors' time")
-        for seconds, name in sorted(took, reverse=True)[:50]:
-            terminalreporter.write_line(f"{seconds:8.2f} s  {name}")
+        cputime.write_summary(terminalreporter)
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -124,6 +117,13 @@ def compiled(tmp_path_factory):
 
 @pytest.fixture
 def hw4():
+    """Run `hw4 ARGS` in this process. A test whose point is the process takes `hw4_started`."""
+    return run_here
+
+
+@pytest.fixture
+def hw4_started():
+    """Run `hw4 ARGS` as a process of its own."""
     return run_hw4
 
 

@@ -27,7 +27,7 @@ PACKAGES = {
     "stream": ("", "nodes"),
     "arrays": ("", "gradients", "autograd", "shards"),
     "judge": ("diagnosis", "scoring", "", "similarity"),
-    "lab": ("arrays", "", "handin", "stepper", "measure", "arraymodel"),
+    "lab": ("arrays", "", "handin", "stepper", "measure"),
     "show": ("", "leaderboard", "report"),
     "doctor": ("",),
     "cli": ("terminal", "benchcommand", ""),

@@ -10,6 +10,7 @@ import zipfile
 import pytest
 from helpers import JUDGE_T01, ROOT, random_block, write_case
 from needs import needs
+from slow import slow
 from solutions import MATRICES
 
 from hw4cli.plans.ladder import VARIANTS
@@ -44,6 +45,7 @@ def test_a_wheel_carries_every_suite(installed):
     assert {path.name for path in (installed / "hw4cli" / "testcases").iterdir()} >= suites
 
 
+@slow
 def test_a_source_distribution_makes_the_same_wheel_and_can_be_tested(wheel, tmp_path):
     with tarfile.open(built("sdist", ROOT, tmp_path / "sdist")) as archive:
         safely = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}  # Python 3.11 has it from 3.11.4 on
@@ -134,6 +136,7 @@ def test_whatever_the_judge_alone_imports_is_in_its_wheel(judge_alone):
     assert missing == asked
 
 
+@slow
 def test_the_judge_alone_makes_cases_judges_programs_and_says_what_it_is(judge_alone, tmp_path):
     env = {**os.environ, "PYTHONPATH": str(judge_alone)}
 

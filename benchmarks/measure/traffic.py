@@ -90,7 +90,7 @@ def of_plain(gpu: Any, chosen: list[tuple[str, str]]) -> Iterator[Job]:
 def of_arrays(gpu: Any, chosen: dict[str, tuple[str, ...]]) -> Iterator[Job]:
     """Kernels of arrays."""
     from hw4cli.device.timing import GpuTimer
-    from hw4cli.lab.arraymodel.launches import plan_of
+    from hw4cli.lab.candidates import plan_of
     from hw4cli.lab.kernels import contender_named
     from hw4cli.lab.target import case_for
 

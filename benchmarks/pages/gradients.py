@@ -1,16 +1,15 @@
 """Tables of gradients: beside peers, over N and d, of each design, and their errors."""
 
 from benchmarks.pages.table import Record, Table, beside, made, timed, times
-from hw4cli.lab.arraymodel.around import is_one_pass
-from hw4cli.lab.arraymodel.counts import HALF
-from hw4cli.lab.arraymodel.gradients import tile
 from hw4cli.lab.arrays.named import described
 from hw4cli.lab.tables import workload_of
 from hw4cli.plans import backwardwgmma as hopper
 from hw4cli.plans import gradients as choice
 from hw4cli.plans.backwardcut import KEYS
 from hw4cli.plans.formulas import FLOAT
+from hw4cli.plans.gradientwork import is_one_pass, owned_rows
 from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.tensorwork import HALF
 from hw4cli.problem.workload import Workload
 
 GRADIENT_PEERS = ("cuDNN", "FA2", "efficient")
@@ -88,7 +87,7 @@ def moved(work: Workload, name: str) -> tuple[float, float]:
     if is_one_pass(plan):
         rows = work.computed_pairs(1, KEYS) / KEYS
         return rows * of_queries, rows * FLOAT * hopper.columns(work)
-    dq, dkdv = (tile(plan, which)[0] for which in ("DQ", "DKDV"))
+    dq, dkdv = (owned_rows(plan, which) for which in ("DQ", "DKDV"))
     return work.computed_pairs(dq, 1) / dq * row + work.computed_pairs(1, dkdv) / dkdv * of_queries, 0.0
 
 

@@ -21,6 +21,7 @@ FOLDER = ROOT / "docs/pictures"
 # The picture's name, its kind, the records, and the options of the kind.
 PICTURES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "ladder": ("ladder", "h200-ladder.json", {}),
+    "occupancy": ("occupancy", "h200-ladder.json", {}),
     "speedup": ("speedup", "h200-split.json", {"base": "torch efficient"}),
     "rate": ("rate", "h200-thirty.json", {}),
     "tiles": ("tiles", "h200-tiles.json", {}),

@@ -8,12 +8,13 @@ import click
 
 from hw4cli.cli.benchcommand.shown import HYPERFINE
 from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
-from hw4cli.cli.terminal.launches import ALL, ARRAY_KERNELS
+from hw4cli.cli.terminal.launches import ALL
 from hw4cli.cli.terminal.options import FILE, causal_option, folder_option, is_given, json_option, output_option, shared
 from hw4cli.cli.terminal.params import Number, Whole, complete_command
 from hw4cli.cli.terminal.sections import Sections
 from hw4cli.errors import InputError
 from hw4cli.plans.ladder import VARIANTS
+from hw4cli.plans.registry import ARRAY_KERNELS
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
 

@@ -10,11 +10,12 @@ import click
 
 from hw4cli.cli.terminal.bar import Bar
 from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
-from hw4cli.cli.terminal.launches import ALL, ARRAY_KERNELS, chosen_gpu, launch_table, traffic_table, with_ladder
+from hw4cli.cli.terminal.launches import ALL, chosen_gpu, launch_table, traffic_table, with_ladder
 from hw4cli.cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
 from hw4cli.errors import InputError, MachineError
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DeviceProperties, Plan, Variant
+from hw4cli.plans.registry import ARRAY_KERNELS
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel
 from hw4cli.system.importing import Importing
@@ -24,7 +25,7 @@ from hw4cli.text.words import columns, print_message, wrapped
 if TYPE_CHECKING:
     from hw4cli.lab.arrays.named import NamedWorkload
     from hw4cli.lab.measure.explanation import LaunchFacts
-    from hw4cli.lab.measure.model import LaunchModel
+    from hw4cli.plans.plan import LaunchModel
 
 
 ROOFS = "roofs"
@@ -135,15 +136,17 @@ def _planner(names: Sequence[str], shape: Workload | None, arrays: "NamedWorkloa
 
     Raises InputError for a file that is not a kernel.
     """
+    from hw4cli.lab.measure.model import launch_models
+
     if arrays:
-        from hw4cli.lab.arraymodel.launches import array_models, plan_of
         from hw4cli.lab.arrays.named import described
+        from hw4cli.lab.candidates import plan_of
 
         def of_arrays(name: str, props: DeviceProperties, cache: int) -> Planned:
             plan = plan_of(name, arrays.work, props)
             return (
                 plan,
-                array_models(plan, arrays.work, props, cache),
+                launch_models(plan, arrays.work, props, cache),
                 f"(B, H, N, d) = {described(arrays.work)}",
                 arrays.work.d,
                 "",
@@ -151,7 +154,6 @@ def _planner(names: Sequence[str], shape: Workload | None, arrays: "NamedWorkloa
 
         return of_arrays
     from hw4cli.device.ownkernel import kernel_named
-    from hw4cli.lab.measure.model import launch_models
 
     assert shape is not None
     variants = {name: kernel_named(name) for name in names}

@@ -138,7 +138,8 @@ def class_options(command: Command) -> Command:
     ],
     sections={
         "What to judge": ["program", "folder", "suite", "causal", "repeat", "warmup"],
-        "Rules": ["limits", "tolerance", "penalty", "rank_by", "step", "due", "late_policy", "judged"],
+        "Rules": ["limits", "tolerance", "penalty", "rank_by", "step", "judged"],
+        "Lateness": ["due", "late_policy"],
         "Where it runs": ["device", "sandbox", "run_as", "mounts", "pass_env", "srun", "launcher"],
         "Results": ["output", "resume", "restart", "user", "race_check", "as_json"],
         "A class": [

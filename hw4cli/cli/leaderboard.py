@@ -11,7 +11,6 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
-from hw4cli.cli.terminal.launches import ARRAY_KERNELS
 from hw4cli.cli.terminal.options import (
     is_given,
     json_option,
@@ -25,6 +24,7 @@ from hw4cli.cli.terminal.params import FOLDER, complete_command
 from hw4cli.cli.terminal.sections import Sections
 from hw4cli.errors import InputError, MachineError, os_error
 from hw4cli.plans.ladder import VARIANTS
+from hw4cli.plans.registry import ARRAY_KERNELS
 from hw4cli.resources import python_command
 from hw4cli.system.importing import Importing
 from hw4cli.text.dates import now

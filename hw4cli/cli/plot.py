@@ -22,6 +22,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "rate": ("over",),
     "speedup": ("base", "over", "dense_base"),
     "ladder": ("case",),
+    "occupancy": ("case",),
     "tiles": (),
     "error": (),
     "programs": (),
@@ -92,6 +93,7 @@ def plot(
     rate      TFLOP/s of each kernel, over N or by case
     speedup   how many times as fast as --base
     ladder    all kernels on one case, against the first
+    occupancy the rate of each kernel on one case over its occupancy
     tiles     TFLOP/s by a tile's rows and keys
     error     largest error of each kernel, and its bound
     programs  whole programs, from file to file
@@ -147,7 +149,9 @@ def _check_options(
         raise click.UsageError(f"name the kind of picture: {', '.join(KINDS)}", ctx)
     if not pictures and kind is not None:
         raise click.UsageError(f"a page shows all kinds: leave out {kind}", ctx)
-    if kind == "ladder" and options["shape"] and not options["case"]:  # a case that is named after its shape
+    if (
+        "case" in KINDS.get(kind or "", ()) and options["shape"] and not options["case"]
+    ):  # a case that is named after its shape
         options |= {"case": "x".join(map(str, options["shape"].sizes)), "shape": None}
     for name, value in options.items():
         if value not in (None, False) and name not in KINDS.get(kind or "", ()):

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import click
 
 from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
-from hw4cli.cli.terminal.launches import ALL, ARRAY_KERNELS, compiled_table, launch_table, with_ladder
+from hw4cli.cli.terminal.launches import ALL, compiled_table, launch_table, with_ladder
 from hw4cli.cli.terminal.options import (
     causal_option,
     folder_option,
@@ -27,13 +27,14 @@ from hw4cli.cli.terminal.params import OneOf, Whole, complete_command
 from hw4cli.cli.terminal.sections import Sections
 from hw4cli.errors import MachineError
 from hw4cli.plans.ladder import VARIANTS
+from hw4cli.plans.registry import ARRAY_KERNELS
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
 from hw4cli.text.records import record_text
 from hw4cli.text.words import columns, print_message, wrapped
 
 if TYPE_CHECKING:
-    from hw4cli.lab.arraymodel.jobs import Job
+    from hw4cli.lab.measure.jobs import Job
     from hw4cli.lab.measure.profile import ProfiledLaunch
     from hw4cli.lab.measure.profilers import ProfiledGpu
 
@@ -176,7 +177,7 @@ def profile(
     version, here = version_of(profiler), machine_behind(prefix, gpu)
     records, own_tables, forms = [], list[str](), list[str]()
     with tempfile.TemporaryDirectory(prefix=".hw4-output-", dir="." if prefix else None) as place:
-        from hw4cli.lab.arraymodel import jobs
+        from hw4cli.lab.measure import jobs
         from hw4cli.lab.measure.profile import record
         from hw4cli.lab.measure.profileforms import nvprof_form
         from hw4cli.problem import suite
@@ -267,8 +268,8 @@ def _show(what: str, launches: "Sequence[ProfiledLaunch]", tool: str, gpu: "Prof
 
 def _print_static(jobs: "Sequence[Job]", gpu: "ProfiledGpu", as_json: bool) -> None:
     """What is known without counters: registers, spills, shared memory, occupancy and what limits it."""
-    from hw4cli.lab.arraymodel.static import FIELDS, of_kernels, of_program
     from hw4cli.lab.measure.gpus import model_for
+    from hw4cli.lab.measure.static import FIELDS, of_kernels, of_program
     from hw4cli.text import tables
 
     props, width = model_for(gpu.name, gpu.cc).props, columns(sys.stdout)

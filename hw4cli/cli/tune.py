@@ -10,12 +10,13 @@ import click
 
 from hw4cli.cli.terminal.bar import LiveTable
 from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
-from hw4cli.cli.terminal.launches import ARRAY_KERNELS, chosen_gpu
+from hw4cli.cli.terminal.launches import chosen_gpu
 from hw4cli.cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
 from hw4cli.cli.terminal.params import OneOf
 from hw4cli.errors import Hw4Error, os_error
 from hw4cli.plans.kernels16 import ENTRIES16
 from hw4cli.plans.ladder import VARIANTS
+from hw4cli.plans.registry import ARRAY_KERNELS
 from hw4cli.problem.workload import Workload
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck

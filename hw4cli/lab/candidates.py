@@ -12,7 +12,9 @@ from hw4cli.lab.arrays.named import NamedWorkload
 from hw4cli.lab.cases import ArrayCase, FileCase
 from hw4cli.lab.contender import Case, Contender
 from hw4cli.lab.kernels import ArrayKernel, FileKernel, check_type, named
+from hw4cli.plans import gradients as choice
 from hw4cli.plans import half
+from hw4cli.plans.gradients import GRADIENTS
 from hw4cli.plans.kernels16 import ENTRIES16, plan16
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DeviceProperties, Pieces, Plan, Tile, Variant
@@ -263,6 +265,15 @@ def tiling_of(kernel: str, work: Workload, props: DeviceProperties, tile: Tile) 
             return one.tiling
     stages = f" with {tile['STAGES']} stages" if "STAGES" in tile else ""
     raise MachineError(f"{kernel} has no tiling of {tile['BR']}x{tile['BC']}{stages}: `hw4 tune {kernel}` lists them")
+
+
+def plan_of(name: str, work: Workload, props: DeviceProperties, tile: Tile | None = None) -> Plan:
+    """The launches of a kernel of arrays for a workload, with a tile of a kernel of 16 bits if one is given. Raises
+    MachineError where it does not run."""
+    if name in GRADIENTS:
+        return choice.plan(work, props, name)
+    check_type(name, work)
+    return plan16(work, props, name, tiling_of(name, work, props, tile) if tile else None)
 
 
 def warps_of(tiling: Any) -> int:

@@ -5,7 +5,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, NamedTuple
 
 from hw4cli.plans.launch import Box
-from hw4cli.plans.plan import DeviceProperties, Kernel, Plan
+from hw4cli.plans.plan import DeviceProperties, Kernel, LaunchModel, Plan
 from hw4cli.problem.workload import Workload
 
 Encode = Callable[[Box], bytes]  # makes a tensor map's 128 bytes
@@ -33,6 +33,7 @@ class ArrayKernel(Kernel):
     takes: Callable[[Workload, DeviceProperties], bool]  # whether it computes a workload on a GPU
     planned: Callable[[Workload, DeviceProperties, Any], Plan]  # by a tile of its own if one is given; MachineError
     packed: Callable[[Workload, Plan, Any, Encode], bytes]  # the launches' one argument, for arrays at their places
+    work: Callable[[Plan, Workload, DeviceProperties], list[LaunchModel]]  # what each launch moves and computes
     preferred: Callable[[Workload, DeviceProperties], bool] | None = None  # where auto takes it; None: where it runs
     tile: Callable[[Workload, DeviceProperties], Any] | None = None  # the best of its tiles, where it has several
     launched_by: str = ""  # the kernel that users name, which is launched as this one for some workloads
@@ -59,6 +60,10 @@ class ArrayKernel(Kernel):
         """The launches for a workload, with another tile of its own if one is given. Raises MachineError where it does
         not run."""
         return self.planned(work.stored, props, tile)
+
+    def models(self, plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchModel]:
+        """What each launch of a plan moves and computes."""
+        return self.work(plan, work.stored, props)
 
     def arguments(self, work: Workload, planned: Plan, arrays: Any, encode: Encode) -> bytes:
         """The one argument of each of a plan's launches."""

@@ -11,7 +11,8 @@ from hw4cli.plans.common import (
     tiles_of,
 )
 from hw4cli.plans.formulas import FLOAT, MOST_SPLITS, ceil_div
-from hw4cli.plans.plan import Block, DeviceProperties, Launch, Tile, Variant, total
+from hw4cli.plans.plan import OWN, Block, DeviceProperties, Digitwise, Launch, Layouts, Move, Step, Tile, Variant, total
+from hw4cli.plans.work import ALIKE, KEYS, LANES, QUERIES, STORE, STORE_PART, fused
 from hw4cli.problem.workload import Workload
 
 # Keys of a split, where that takes no more than MOST_SPLITS. A long one would lose digits in its sums: flash has 5e-5
@@ -79,6 +80,35 @@ def _flash_launches(shape: Workload, tile: Tile, splits: int, shared: int) -> tu
     return (rows,) if splits == 1 else (rows, combine)
 
 
+def _steps(m: Tile) -> tuple[Step, ...]:
+    """K's next tile is on its way while V is used, V's while K is."""
+    return (
+        Step("Ask for K, load Q", (Move("K", "K", KEYS), Move("Q", "Q", QUERIES))),
+        Step("Scores, V comes", (Move("V", "V", KEYS),), tiles=True),
+        Step("Softmax, K comes", (Move("K", "K", KEYS, ahead=1),), tiles=True),
+        STORE,
+        STORE_PART,
+    )
+
+
+def _owns(m: Tile) -> Layouts:
+    """Lane bits 0 and 2 go down, 1, 3 and 4 across."""
+    rows = (4, OWN), (2, 1), (2, 4), (2, OWN), (m["BR"] // 32, 32)
+    run = min(4, m["BC"] // 8)
+    across = (2, 2), (4, 8)
+    scores = Digitwise(rows, ((run, OWN), *across, (m["BC"] // 8 // run, OWN)))
+    return scores, Digitwise(rows, ((4, OWN), *across, (m["WIDTH"] // 32, OWN)))
+
+
+def _accesses(m: Tile) -> tuple[int, int]:
+    """A warp of 32 rows: columns of Q and P by 16 bytes, of which every second lane's are the same; of K and V, of
+    which neighbours' are; P is stored."""
+    keys, outs = m["BC"] // 8, m["WIDTH"] // 8
+    scores = m["WIDTH"] * (2 * ALIKE + keys // 2)
+    values = m["BC"] * (2 * ALIKE + outs // 2) + 8 * keys
+    return m["BR"] * m["WIDTH"] // LANES, m["THREADS"] // LANES * (scores + values)
+
+
 FLASH = Variant(
     "flash",
     "register micro-tiles, asynchronous copies, no running maximum where none is needed",
@@ -98,7 +128,8 @@ FLASH = Variant(
     splits=splits_for(LONGEST_SPLIT, FLASH_COST, FLASH_COST, CAUSAL_SPLITS),
     space=tiles_of((32, 64, 128, 256), (16, 32, 64)),
     knobs=lambda tile: {"BLOCKS": (2, 3, 4)},
-    block=Block(walk="register tiles", owns="register tiles", reads="register tiles", known_on_amd=True),
+    block=Block(_steps, "register tiles", _owns, _accesses, known_on_amd=True),
+    work=fused,
     stamps=True,
     colour=("#1c66c9", "#78b0ff"),
     emulated=8e8,

@@ -3,7 +3,7 @@
 from functools import partial
 from typing import Any
 
-from hw4cli.plans import backward, backwardmma, backwardonce, backwardwgmma
+from hw4cli.plans import backward, backwardmma, backwardonce, backwardwgmma, gradientwork
 from hw4cli.plans.arraykernel import ArrayKernel, Encode
 from hw4cli.plans.backward import Arrays
 from hw4cli.plans.dispatch import AUTO
@@ -18,6 +18,7 @@ ONCE = ArrayKernel(
     takes=backwardwgmma.takes,
     planned=backwardonce.plan,
     packed=backwardonce.arguments,
+    work=gradientwork.one_pass,
     persistent=True,
 )
 
@@ -28,6 +29,7 @@ WGMMA = ArrayKernel(
     takes=backwardwgmma.takes,
     planned=backwardwgmma.plan,
     packed=backwardwgmma.arguments,
+    work=gradientwork.warpgroups,
     persistent=True,
 )
 
@@ -38,6 +40,7 @@ MMA = ArrayKernel(
     takes=backwardmma.takes,
     planned=backwardmma.plan,
     packed=backwardmma.arguments,
+    work=gradientwork.fragments,
 )
 
 CORES = ArrayKernel(
@@ -47,6 +50,7 @@ CORES = ArrayKernel(
     takes=backward.takes,
     planned=backward.plan,
     packed=backward.arguments,
+    work=gradientwork.cores,
 )
 
 ATOMIC = ArrayKernel(
@@ -56,6 +60,7 @@ ATOMIC = ArrayKernel(
     takes=backwardwgmma.takes,
     planned=partial(backwardonce.plan, name=backwardonce.ATOMIC),
     packed=backwardonce.arguments,
+    work=partial(gradientwork.one_pass, atomic=True),
     persistent=True,
     repeatable=False,
 )

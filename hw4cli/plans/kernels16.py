@@ -8,7 +8,7 @@ from itertools import product
 from typing import Any
 
 from hw4cli.errors import MachineError
-from hw4cli.plans import half, halfmma, halfshort
+from hw4cli.plans import half, halfmma, halfshort, halfwork
 from hw4cli.plans.arraykernel import ArrayKernel, Encode, Sums
 from hw4cli.plans.bounds import EX2, EXP, FAR, LN2, Shares
 from hw4cli.plans.common import power_below
@@ -84,6 +84,7 @@ HALF = ArrayKernel(
     tile=half_tiling,
     planned=_half_plan,
     packed=half.arguments,
+    work=halfwork.warpgroups,
     sums=_sums_of_tiles,
     types=TYPES,
     lse=True,
@@ -99,6 +100,7 @@ SHORT = ArrayKernel(
     tile=lambda work, props: halfshort.tiling(work),
     planned=halfshort.plan,
     packed=halfshort.arguments,
+    work=halfwork.warpgroups,
     sums=_sums_of_tiles,
     types=TYPES,
     lse=True,
@@ -114,6 +116,7 @@ MMA = ArrayKernel(
     tile=halfmma.mma_tiling,
     planned=halfmma.mma_plan,
     packed=halfmma.mma_arguments,
+    work=halfwork.warps,
     sums=lambda work, planned: Sums(work.Nk, ceil_div(work.Nk, planned.macros["SUB"]), bool(planned.macros["ONES"])),
     types=TYPES,
     lse=True,
@@ -131,6 +134,7 @@ SPLIT = ArrayKernel(
     tile=halfmma.split_tiling,
     planned=halfmma.split_plan,
     packed=halfmma.split_arguments,
+    work=halfwork.split,
     sums=_sums_of_parts,
     types=TYPES,
     lse=True,
@@ -142,6 +146,7 @@ CORES = ArrayKernel(
     takes=lambda work, props: True,
     planned=halfmma.cores_plan,
     packed=halfmma.mma_arguments,
+    work=halfwork.cores,
     sums=lambda work, planned: _sums_of_tiles(work, planned)._replace(cores=True),
     types=TYPES,
     lse=True,

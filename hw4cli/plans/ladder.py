@@ -4,7 +4,7 @@ An entry's name is the value of --kernel. Who computes files needs these entries
 """
 
 from hw4cli.plans import flash, scalar, tensor
-from hw4cli.plans.plan import NOTHING_KNOWN, Block, Variant
+from hw4cli.plans.plan import Variant
 
 DEFAULT = "flash"
 FALLBACK = "float64"
@@ -12,8 +12,3 @@ FAMILIES = (scalar, flash, tensor)  # each rung's file says what it changes agai
 ENTRIES = [entry for family in FAMILIES for entry in vars(family).values() if isinstance(entry, Variant)]
 # FALLBACK, which is not a rung but the way out, comes last.
 VARIANTS = {entry.name: entry for entry in sorted(ENTRIES, key=lambda entry: entry.name == FALLBACK)}
-
-
-def block_of(kernel: str) -> Block:
-    """How a rung's blocks work; of a user's own kernel nothing is known."""
-    return VARIANTS[kernel].block if kernel in VARIANTS else NOTHING_KNOWN

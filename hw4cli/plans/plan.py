@@ -1,8 +1,8 @@
 """How a kernel is launched: what that depends on, and the data that a kernel gives. No GPU is touched."""
 
 import re
-from collections.abc import Callable, Mapping
-from dataclasses import KW_ONLY, dataclass, fields, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import KW_ONLY, dataclass, field, fields, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -182,14 +182,147 @@ class Pieces(NamedTuple):
     integers: bool = False  # the products of a score with a second term may be of 8-bit integers
 
 
-class Block(NamedTuple):
-    """How a rung's blocks work, by the words with which the laboratory finds its formulas: "" where it has none."""
+# ---- What a launch moves and computes: work.py has what formulas share
 
-    walk: str = ""  # what they do, step by step: lab/stepper/work.py
-    moves_as: str = ""  # the walk that brings the same to a multiprocessor, if they have none of their own
-    owns: str = ""  # which thread holds which scores and elements of O: lab/stepper/ownership.py
-    reads: str = ""  # how warps read shared memory: lab/stepper/wavefronts.py
+SECTION = 16  # batches: SECTION of kernels/schedule.cuh
+Bytes = tuple[int, int]  # read, written
+DRAM, L2, SHARED, FFMA, DFMA, EXP2, TENSOR = "DRAM", "L2", "shared memory", "FFMA", "DFMA", "exp2", "tensor cores"
+# What amounts are counted in: elements of the block's rows of Q or O; of a tile's rows of K or V; scores of the block's
+# rows with a tile's keys, or with all keys; rows; elements of a whole padded tile; and rows of K or V once for each
+# block that computes some of the rows' O.
+UNITS = ("rows*d", "keys*d", "rows*keys", "rows*N", "rows", "tile", "keys*d*blocks")
+DEVICE, REGISTERS, STAGE = "device", "registers", "stage"  # places beside the named parts of shared memory
+ONE, SPLIT = "one", "split"  # whether a block takes all keys
+
+
+class Move(NamedTuple):
+    """Bytes between device memory and the block: `what` goes `to` a part of shared memory, to registers, or to device
+    memory; bytes a unit; of the tile so many `ahead`. STAGE is the part whose number is the tile's, modulo all."""
+
+    what: str
+    to: str
+    amount: Mapping[str, int]
+    ahead: int = 0
+
+
+class Step(NamedTuple):
+    """A step of a block in which moves begin: once, or again for each of its `tiles` of keys; and `only` where the keys
+    are, or are not, split."""
+
+    name: str
+    moves: tuple[Move, ...]
+    tiles: bool = False
+    only: str = ""
+
+
+Digits = tuple[tuple[int, int], ...]
+OWN = 0  # a stride: these neighbours are one thread's
+
+
+class Digitwise(NamedTuple):
+    """Who holds an element. A row's number and a column's, read as digits from the lowest, each of (how many values,
+    stride in threads): an element is that thread's whose number is the sum of digits times strides. So are the `copies`
+    threads, `apart` from each other, that hold the same element, or a part of its sum."""
+
+    rows: Digits
+    columns: Digits
+    copies: int = 1
+    apart: int = 0
+
+
+class Linear(NamedTuple):
+    """Element after element, row by row of `width`: one for each thread, then again from the first."""
+
+    width: int
+
+
+Layouts = tuple[Digitwise | Linear, Digitwise | Linear]  # who holds S, and who holds O
+
+
+class Visit(NamedTuple):
+    """A task: whose keys it visits (the number of a batch or a head), from the first on, up to before the last; the
+    bytes that it alone reads, and that it writes at its end. `rows`: the number of rows that are several visits' task,
+    each some keys of it; `adds`: it reads what the visit before left of them."""
+
+    keys_of: int
+    first: int
+    last: int
+    reads: int
+    writes: int
+    rows: int | None = None
+    adds: bool = False
+
+
+class Visits(NamedTuple):
+    """Tasks in the order in which they begin on so many places, with bytes a key: each when another has ended, or
+    `in_rounds`, every so many tasks. `footprint`: the bytes that a key takes in the L2 cache, if not those of what is
+    read there by many. `scattered`: blocks at a time are at many places of several matrices. Of what comes again, a
+    share is also written again."""
+
+    visits: Sequence[Visit]
+    slots: int
+    key_bytes: int
+    in_rounds: bool = False
+    footprint: float | None = None
+    scattered: bool = False
+    written: tuple[int, int] = (0, 1)
+
+
+class Passes(NamedTuple):
+    """Bytes that are read again after so many others were touched, pass by pass; the rest as in Visits."""
+
+    read: Sequence[tuple[int, int]]
+    scattered: bool = False
+    written: tuple[int, int] = (0, 1)
+
+
+@dataclass(frozen=True)
+class LaunchModel:
+    """What one launch moves and computes: bytes read and written of device memory and of the L2 cache (None: not
+    known), bytes of shared memory that threads read and write, and that tensor cores read, FLOPs on CUDA cores (of
+    float32, of float64) or on tensor cores as tiles are computed, exponentials by special units, and tiles of BR x BC
+    scores that are computed."""
+
+    symbol: str
+    dram: Bytes
+    l2: Bytes | None = None
+    shared: int | None = None
+    operands: int = 0
+    ffma_flops: int = 0
+    tensor_flops: int = 0
+    exponentials: int = 0
+    tiles: int = 0
+    dfma_flops: int = 0
+    int8_operations: int = 0  # of tensor cores, on integers of 8 bits: twice as fast as FLOPs of fp16
+    # What comes from DRAM again if the L2 cache is small, where a multiprocessor holds so many blocks.
+    again: Callable[[int], Visits | Passes] | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def amounts(self) -> dict[str, float | None]:
+        """What is asked of each resource of a GPU."""
+        return {
+            DRAM: sum(self.dram),
+            L2: sum(self.l2) if self.l2 else None,
+            SHARED: (self.shared or 0) + self.operands,
+            FFMA: self.ffma_flops,
+            DFMA: self.dfma_flops,
+            TENSOR: self.tensor_flops + self.int8_operations / 2,
+            EXP2: self.exponentials,
+        }
+
+
+class Block(NamedTuple):
+    """What a rung's blocks do, by its macros; of a kernel in a user's file nothing is known."""
+
+    steps: Callable[[Tile], tuple[Step, ...]] | None = None  # which bring and take what
+    walk: str = ""  # the text that the stepper shows beside the steps (lab/stepper/work.py); "": it does not show them
+    owns: Callable[[Tile], Layouts] | None = None  # which thread holds which scores and elements of O
+    # Whole accesses of shared memory by its warps (work.py): of a block once, and for each tile of keys.
+    accesses: Callable[[Tile], tuple[int, int]] | None = None
+    # Of a score, for so many columns: operations in float32 on CUDA cores, on tensor cores, in float64.
+    products: Callable[[int], tuple[int, int, int]] = lambda columns: (4 * columns, 0, 0)
     exponentials: tuple[int, int] = (1, 0)  # of a score; of a row and a tile, for the factor of what was added up
+    section: int = SECTION  # with a mask: of so many batches the longest blocks start first
     scattered: bool = False  # rows of O are written number by number, each of which leaves as a sector
     known_on_amd: bool = False  # shared memory is read in the same way there
 
@@ -233,6 +366,8 @@ class Variant(Kernel):
     # How a program of one file launches it (kernels/host/launch_NAME.cuh); "": it cannot stand alone.
     alone: str = ""
     block: Block = NOTHING_KNOWN
+    # What each launch of a plan moves and computes, of rows that kernels can load.
+    work: Callable[[Block, Plan, Workload, DeviceProperties], list[LaunchModel]]
     stamps: bool = False  # its code can say what it does when (`hw4 profile --set timeline`)
     emulated: float = ONE_CORE  # operations, 4·B·N²·d in all, that one core of a CPU executes a second
 
@@ -256,6 +391,11 @@ class Variant(Kernel):
         own = {field.name: field.default for field in fields(self) if field.name in OF_ONE_KERNEL}
         made = {**own, "name": name, "idea": idea, "launches": launches, "main_symbol": main, **changes}
         return replace(self, **made)
+
+    def models(self, plan: Plan, shape: Workload, props: DeviceProperties) -> list[LaunchModel]:
+        """What each launch of a plan moves and computes. Rows are those that kernels load, zero columns included; to
+        copy others to such rows is no launch of the plan."""
+        return self.work(self.block, plan, shape.stored, props)
 
     @property
     def on_tensor_cores(self) -> bool:

@@ -13,9 +13,10 @@ All take a mask.
 
 from hw4cli.plans import columns, launch
 from hw4cli.plans.gradients import GRADIENTS
-from hw4cli.plans.kernels16 import ENTRIES16
+from hw4cli.plans.kernels16 import ENTRIES16, KERNELS16
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import Kernel
 
 HELPERS = {entry.name: entry for entry in (launch.ABSMAX, columns.COLUMNS)}
 KERNELS: dict[str, Kernel] = {**VARIANTS, **ENTRIES16, **GRADIENTS, **HELPERS}
+ARRAY_KERNELS = (*KERNELS16, *GRADIENTS)  # of arrays, that users name

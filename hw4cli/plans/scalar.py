@@ -2,9 +2,11 @@
 
 from collections.abc import Callable
 
+from hw4cli.plans import scalarwork as of
 from hw4cli.plans.common import row_blocks, tiles_of
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.plan import SHARED_DEFAULT, Block, Launch, Scratch, Tile, Variant, total
+from hw4cli.plans.work import fused
 from hw4cli.problem.workload import Workload
 
 
@@ -98,7 +100,8 @@ NAIVE = Variant(
     longest_sum=lambda N: N,
     scratch=lambda shape, tile, splits: Scratch(FLOAT * shape.B * shape.Nq * shape.N),
     space=((16, 16), (8, 32), (32, 8)),
-    block=Block(walk="three launches", owns="linear", reads="none"),
+    block=Block(of.three_launches, "three launches", of.linear),
+    work=of.naive,
     colour=("#69707b", "#a3acb8"),
     emulated=5e8,
     alone="three",
@@ -115,7 +118,7 @@ PAPER = Variant(
     longest_sum=lambda N: N // 4 + 32,
     scratch=lambda shape, tile, splits: Scratch(2 * FLOAT * shape.B * shape.Nq),
     space=tiles_of((16, 32, 48), (16, 32, 48)),
-    block=Block(moves_as="keys outside"),
+    work=of.paper,
     colour=("#5b4a8a", "#b6a6e3"),
     alone="batches",
 )
@@ -130,7 +133,8 @@ GLOBAL = Variant(
     launches=row_blocks("global"),
     longest_sum=lambda N: N,
     space=tiles_of((32, 64, 128), (4, 8, 16)),
-    block=Block(moves_as="some scores a thread", reads="none", exponentials=(1, 1), scattered=True),
+    block=Block(of.tiled, accesses=of.none, exponentials=(1, 1), scattered=True),
+    work=fused,
     colour=("#6a5a3a", "#c9b58a"),
     alone="rows",
 )
@@ -140,7 +144,7 @@ ROWTHREAD = GLOBAL.like(
     "a thread a row, from tiles in shared memory: many a first kernel",
     regions=_of_a_tile,
     space=tiles_of((32, 64, 128), (4, 8, 16, 32)),
-    block=Block(moves_as="some scores a thread", reads="row a thread", exponentials=(1, 1), scattered=True),
+    block=Block(of.tiled, accesses=of.row_a_thread, exponentials=(1, 1), scattered=True),
     colour=("#56165d", "#b683ba"),
 )
 
@@ -154,7 +158,8 @@ SMALLBR = Variant(
     launches=row_blocks("smallbr"),
     longest_sum=lambda N: N // 32 + 32,
     space=tiles_of((1, 2, 4, 8, 16, 32), (32,)),
-    block=Block(walk="a score a thread", owns="linear", reads="elements", exponentials=(1, 1)),
+    block=Block(of.tiled, "a score a thread", of.linear, of.by_elements, exponentials=(1, 1)),
+    work=fused,
     colour=("#820057", "#e166ab"),
     emulated=4e8,
     alone="rows",
@@ -170,7 +175,8 @@ SHARED = Variant(
     launches=row_blocks("shared"),
     longest_sum=lambda N: N // 32 + 32,
     space=tiles_of((16, 32, 64, 128), (16, 32, 64)),
-    block=Block(walk="some scores a thread", owns="linear", reads="elements", exponentials=(1, 1)),
+    block=Block(of.tiled, "some scores a thread", of.linear, of.by_elements, exponentials=(1, 1)),
+    work=fused,
     colour=("#7d6500", "#d3b33c"),
     emulated=1e9,
     alone="rows",
@@ -184,7 +190,12 @@ FP16QK = SHARED.like(
     regions=_half_precision_scores,
     least_cc=80,
     space=tiles_of((32, 64, 128), (16, 32, 64)),
-    block=Block(moves_as="some scores a thread", reads="elements, fragments of scores", exponentials=(1, 1)),
+    block=Block(
+        of.tiled,
+        accesses=of.by_fragments_of_scores,
+        products=lambda d: (2 * d, 2 * 16 * ceil_div(d, 16), 0),  # Q and K, 16 columns at a time
+        exponentials=(1, 1),
+    ),
     colour=("#b03060", "#f2a0bd"),
     rounded=True,
 )
@@ -199,7 +210,8 @@ WARP = Variant(
     launches=row_blocks("warp"),
     longest_sum=lambda N: N // 32 + 32,
     space=tiles_of((16, 32, 64, 128), (32,)),
-    block=Block(walk="a key a lane", owns="rows a warp", reads="a key a lane", exponentials=(1, 32)),
+    block=Block(of.tiled, "a key a lane", of.rows_of_warps, of.key_a_lane, exponentials=(1, 32)),
+    work=fused,
     colour=("#2c7a33", "#79c97f"),
     alone="rows",
 )
@@ -215,7 +227,8 @@ HALFWARP = Variant(
     launches=row_blocks("halfwarp"),
     longest_sum=lambda N: N,
     space=tiles_of((32, 64, 128), (16, 32, 64)),
-    block=Block(moves_as="some scores a thread", reads="slices", exponentials=(32, 0)),
+    block=Block(of.tiled, accesses=of.slices, exponentials=(32, 0)),
+    work=fused,
     colour=("#0b6aa0", "#7cc4ee"),
     alone="rows",
 )
@@ -229,7 +242,7 @@ HALFWARP_STRIDED = HALFWARP.like(
 HALFWARP_LOCAL = HALFWARP.like(
     "halfwarp_local",
     "halfwarp, but its arrays lie in local memory, not in registers",
-    block=Block(moves_as="some scores a thread", reads="slices, number by number", exponentials=(32, 0)),
+    block=Block(of.tiled, accesses=of.slices_by_numbers, exponentials=(32, 0)),
     colour=("#5c2602", "#bc8c74"),
 )
 
@@ -237,7 +250,7 @@ HALFWARP_KEYS = HALFWARP.like(
     "halfwarp_keys",
     "halfwarp, but the keys of a tile in parallel: a lane computes whole scores",
     regions=_padded_keys,
-    block=Block(moves_as="some scores a thread", reads="keys, then slices", exponentials=(1, 16)),
+    block=Block(of.tiled, accesses=of.keys_then_slices, exponentials=(1, 16)),
     colour=("#00580d", "#aefcad"),
 )
 
@@ -261,7 +274,8 @@ FLOAT4 = Variant(
     launches=row_blocks("float4_kernel"),
     longest_sum=lambda N: N,
     space=tiles_of((32, 64, 128), (16, 32, 64)),
-    block=Block(walk="rows a half-warp", owns="rows a half-warp", reads="vectors", exponentials=(1, 16)),
+    block=Block(of.tiled, "rows a half-warp", of.rows_of_half_warps, of.vectors, exponentials=(1, 16)),
+    work=fused,
     colour=("#08776f", "#4bc4bb"),
     alone="rows",
 )
@@ -276,7 +290,16 @@ FLOAT64 = Variant(
     launches=row_blocks("float64"),
     own_scale=True,
     space=tiles_of((8, 16, 32, 64), (8, 16, 32)),
-    block=Block(walk="two passes", owns="four lanes a row", reads="doubles"),
+    block=Block(
+        of.two_passes,
+        "two passes",
+        of.four_lanes,
+        of.doubles,
+        products=lambda d: (0, 0, 2 * 3 * d),  # Q K^T twice
+        exponentials=(0, 0),
+        section=1,
+    ),
+    work=fused,
     colour=("#30363d", "#d7dde3"),
     lse=True,
     proven=True,

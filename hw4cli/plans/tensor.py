@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from hw4cli.errors import MachineError
+from hw4cli.plans import tensorwork
 from hw4cli.plans.common import (
     COMBINE_THREADS,
     NO_LIMIT,
@@ -21,10 +22,10 @@ from hw4cli.plans.common import (
     turns_of,
 )
 from hw4cli.plans.formulas import FLOAT, convert_blocks, key_tiles, row_blocks
-from hw4cli.plans.plan import Block, DeviceProperties, Launch, Pieces, Regions, Scratch, Tile, Variant
+from hw4cli.plans.plan import DeviceProperties, Launch, Pieces, Regions, Scratch, Tile, Variant
+from hw4cli.plans.tensorwork import HALF
 from hw4cli.problem.workload import Workload
 
-HALF = 2  # bytes
 POLYNOMIAL = 16  # d = 32: one exponential in so many is by polynomial
 ONE_PIECE, BY_INTEGERS, TWO_PIECES = Pieces(1), Pieces(1, integers=True), Pieces(2)
 # V, and the ones that sum P, times this, before they are rounded: it drops out of O / l. 3 becomes just less than 4,
@@ -305,7 +306,8 @@ def _variant(name: str, idea: str, held: Pieces, error_bound: float, **known: An
         space=tiles_of((64, 128, 192, 256), (32, 64, 128)),  # by warp groups: 64 rows each
         knobs=lambda tile: {} if tile["INBLOCK"] else {"STAGES": (2, 3, 4, 5, 6)},
         pieces=held,
-        block=Block(walk="tensor cores", owns="fragments", reads="fragments"),
+        block=tensorwork.BLOCK,
+        work=tensorwork.attention,
         proven=True,
         automatic=True,
         lse=True,

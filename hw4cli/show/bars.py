@@ -1,4 +1,4 @@
-"""Pictures of one case or of each: the ladder, the tiles, the errors below their bounds, whole programs."""
+"""Pictures of one case or of each: the ladder, occupancy, tiles, errors below their bounds, whole programs."""
 
 from collections.abc import Sequence
 
@@ -8,7 +8,7 @@ from hw4cli.plans.bounds import TYPICAL, bound, has_bound
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.rules import TOLERANCE
 from hw4cli.problem.workload import FLOAT32
-from hw4cli.show.curves import INTERVALS, holding
+from hw4cli.show.curves import INTERVALS, holding, rate_of
 from hw4cli.show.picture import Mark, Panel, Picture, Rule, Series, gpus, measured, short_gpu
 from hw4cli.show.records import SUM, Point, Record, by_setting, is_ours, ladder_place, latest
 
@@ -18,6 +18,36 @@ def ladder(records: Sequence[Record], case: str | None = None) -> Picture:
 
     Without a `case`, the one that one record holds the most kernels of; of these, the one with the most work.
     """
+    record, points = _on_one_case(records, case)
+    first = points[0]
+    series = tuple(
+        Series(p.kernel, (Mark(p.kernel, p.ms, p.low, p.high, f"{p.ms:.4g} ms  ×{_factor(first.ms / p.ms)}"),))
+        for p in points
+    )
+    title = f"The ladder on {points[0].where}"
+    panel = Panel("bars", short_gpu(record.gpu), series, "time, ms", "", True, (), tuple(p.kernel for p in points))
+    note = f"× is how many times as fast as {first.kernel}"
+    return Picture(title, (panel,), *measured([record], note, INTERVALS))
+
+
+def occupancy(records: Sequence[Record], case: str | None = None) -> Picture:
+    """The rate of each kernel on one case (as of `ladder`) over its occupancy: how much the one says of the other."""
+    record, points = _on_one_case(records, case)
+    series = tuple(
+        Series(p.kernel, (Mark(100 * share, p.tflops, *rate_of(p)[1:]),))
+        for p in points
+        if (share := p.figures.get("occupancy"))
+    )
+    if not series:
+        raise InputError(f"{record.name} lacks the occupancy of its kernels: make it again with `hw4 bench`")
+    label = "theoretical occupancy of the longest launch, %"
+    panel = Panel("scatter", short_gpu(record.gpu), series, "rate, TFLOP/s", label, True)
+    title = f"Rate over occupancy on {points[0].where}"
+    return Picture(title, (panel,), *measured([record], INTERVALS))
+
+
+def _on_one_case(records: Sequence[Record], case: str | None) -> tuple[Record, list[Point]]:
+    """The record that holds the most kernels on one case, and these by their place in the ladder."""
     found: list[tuple[tuple[int, int], Record, list[Point]]] = []
     for record in records:
         for name in dict.fromkeys(p.case for p in record.points):
@@ -29,16 +59,7 @@ def ladder(records: Sequence[Record], case: str | None = None) -> Picture:
         again = f"hw4 bench all {case or 't28'} -o FILE.json"
         raise InputError(f"no record here holds times of {where}: make one with `{again}`")
     _, record, points = max(found, key=lambda one: one[0])
-    points = sorted(points, key=lambda p: ladder_place(p.kernel))
-    first = points[0]
-    series = tuple(
-        Series(p.kernel, (Mark(p.kernel, p.ms, p.low, p.high, f"{p.ms:.4g} ms  ×{_factor(first.ms / p.ms)}"),))
-        for p in points
-    )
-    title = f"The ladder on {points[0].where}"
-    panel = Panel("bars", short_gpu(record.gpu), series, "time, ms", "", True, (), tuple(p.kernel for p in points))
-    note = f"× is how many times as fast as {first.kernel}"
-    return Picture(title, (panel,), *measured([record], note, INTERVALS))
+    return record, sorted(points, key=lambda p: ladder_place(p.kernel))
 
 
 def tiles(records: Sequence[Record]) -> Picture:

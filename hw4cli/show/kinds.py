@@ -14,6 +14,7 @@ KINDS: dict[str, Callable[..., Picture]] = {
     "rate": curves.rate,
     "speedup": curves.speedup,
     "ladder": bars.ladder,
+    "occupancy": bars.occupancy,
     "tiles": bars.tiles,
     "error": bars.error,
     "programs": bars.programs,

@@ -7,7 +7,7 @@ import pytest
 from definitions import definition
 from halves import numbers, rounded
 from helpers import ROOT
-from slow import quick_of_each
+from slow import quick_of_each, slow
 
 import hw4cli
 from hw4cli.arrays.emulated import run_half
@@ -16,7 +16,7 @@ from hw4cli.plans.kernels16 import KERNELS16, bound16, bound_on_cpu, kernel_with
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 
-pytestmark = quick_of_each(2)
+pytestmark = quick_of_each(1)
 
 THREES = (3.0, 3.0, 3.0)
 DIGITS = {FLOAT16: 11, BFLOAT16: 8}
@@ -106,6 +106,7 @@ def test_no_input_makes_an_error_beyond_the_bound_and_the_worst_comes_near(kerne
     assert max(shares) > (0.4 if kernel != CORES else 0.2)
 
 
+@slow
 def test_a_long_sum_of_small_products_loses_what_the_bound_says():
     work = Workload(FLOAT16, 1, 1, 1, 1, 20000, 16)
     tiling = mma_tiling(work, DEVICES[80])._replace(ones=False)  # else the sum of P loses as much, and all cancels

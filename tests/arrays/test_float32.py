@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from definitions import definition
 from faketorch import Tensor
+from slow import quick_of_each
 
 import hw4cli
 from hw4cli.arrays.float32 import Float32OnGpu, without_needless_mask
@@ -37,6 +38,7 @@ def swapped(x):
     return Tensor(np.ascontiguousarray(x.array.swapaxes(1, 2)).swapaxes(1, 2))
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize("causal", [False, True])
 def test_shared_heads_masks_and_scales_are_computed(gpu, causal):
     q, k, v = tensors()
@@ -47,6 +49,7 @@ def test_shared_heads_masks_and_scales_are_computed(gpu, causal):
     assert gpu.launched == ["flash"] * (2 if causal else 1)
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize("causal", [False, True])
 def test_values_that_only_float64_answers_have_an_lse_too(gpu, causal):
     q, k, v = tensors(factor=300.0)
@@ -76,6 +79,7 @@ def test_arrays_that_no_kernel_reads_as_they_are_are_copied_and_the_answer_back(
     np.testing.assert_array_equal(out.array.swapaxes(1, 2), expected)
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize("kernel", ["paper", "naive", "warp", "flash"])
 def test_the_answer_may_take_the_place_of_q(gpu, kernel):
     q, k, v = tensors(kv=(1, 4, 70, 16))

@@ -55,6 +55,7 @@ def small():
 BOTH = pytest.mark.parametrize("cc", [90, 80])
 
 
+@slow
 @BOTH
 def test_other_orders_of_threads_give_the_same_bits(small, cc):
     q, k, v = random_words(small)
@@ -64,6 +65,7 @@ def test_other_orders_of_threads_give_the_same_bits(small, cc):
     assert np.array_equal(first.lse, second.lse)
 
 
+@slow
 @pytest.mark.parametrize("d", [64, 128])
 def test_blocks_that_take_tiles_as_they_come_give_the_same_bits(monkeypatch, d):
     """Causal tiles are not equally long: where there are more than multiprocessors, a counter gives them out."""
@@ -91,6 +93,7 @@ def test_more_heads_than_are_worked_on_together_are_all_computed(cc):
     assert_right(work, *random_words(work), cc=cc, build=PLAIN)
 
 
+@slow
 @BOTH
 def test_heads_may_lie_apart_in_memory(small, cc):
     """(batch, rows, heads, d), as many libraries have them; and Q, K, V in one array."""
@@ -102,6 +105,7 @@ def test_heads_may_lie_apart_in_memory(small, cc):
     assert_right(small, q, k, v, cc=cc)
 
 
+@slow
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
 def test_scores_far_below_0_that_grow_are_weighed_right(dtype):
     """The maximum is compared as an integer, which orders no negative numbers."""
@@ -111,6 +115,7 @@ def test_scores_far_below_0_that_grow_are_weighed_right(dtype):
     assert_right(work, rounded(np.full((1, 1, 20, 64), 10.0), dtype), rounded(k, dtype), v)
 
 
+@slow
 def test_keys_of_zeros_behind_keys_with_scores_far_below_0_have_all_the_weight():
     """As where rows are padded: the new maximum is 0 itself, the smallest integer that is no negative number's."""
     work = Workload(FLOAT16, 1, 1, 1, 20, 600, 64)
@@ -120,6 +125,7 @@ def test_keys_of_zeros_behind_keys_with_scores_far_below_0_have_all_the_weight()
     assert_right(work, rounded(np.full((1, 1, 20, 64), 10.0), FLOAT16), rounded(k, FLOAT16), v)
 
 
+@slow
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
 def test_scores_that_grow_along_the_keys_are_rescaled(dtype):
     work = Workload(dtype, 1, 1, 1, 140, 600, 64)
@@ -129,6 +135,7 @@ def test_scores_that_grow_along_the_keys_are_rescaled(dtype):
     assert_right(work, q, k, v, Tiling(3, 128, 2, ones=True), scale=0.3)
 
 
+@slow
 def test_many_small_weights_beside_a_large_one_keep_their_digits():
     """Below 2^-14 fp16 numbers are coarse: P is held larger than it is."""
     work = Workload(FLOAT16, 1, 1, 1, 4, 2048, 64)
@@ -144,6 +151,7 @@ def compiler():
     return Compiler(find(13000, 90), 13000, 90)
 
 
+@slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("d", [32, 64, 128])
 def test_no_register_spills_and_no_product_is_serialised(compiler, d, causal):

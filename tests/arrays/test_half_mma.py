@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from halves import assert_right, numbers, random_words, rounded
-from slow import quick_of_each
+from slow import quick_of_each, slow
 
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
@@ -39,6 +39,7 @@ def test_half_mma_is_right_and_free_of_races(way, causal):
     assert_right(work, *random_words(work), how, kernel=MMA, cc=cc)
 
 
+@slow
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
 def test_scores_that_grow_along_the_keys_are_rescaled(dtype):
     work = Workload(dtype, 1, 1, 1, 140, 600, 64)
@@ -49,6 +50,7 @@ def test_scores_that_grow_along_the_keys_are_rescaled(dtype):
     assert_right(work, rounded(np.abs(numbers(q, dtype)), dtype), below[:, :, ::-1], v, cc=80)
 
 
+@slow
 @pytest.mark.parametrize("cc", [75, 80, 86, 90, 100, 120])
 def test_no_register_spills_on_any_gpu(cc):
     compiler = Compiler(find(13000, cc), 13000, cc)

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from halves import assert_right, random_words
-from slow import quick_of_each
+from slow import quick_of_each, slow
 
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
@@ -38,6 +38,7 @@ def test_half_short_is_right_and_free_of_races(way, causal):
     assert_right(work, *random_words(work), how, kernel="half")
 
 
+@slow
 def test_other_orders_of_threads_give_the_same_bits():
     work = Workload(BFLOAT16, 1, 9, 3, 100, 90, 64)  # more tiles than stages
     q, k, v = random_words(work)
@@ -47,6 +48,7 @@ def test_other_orders_of_threads_give_the_same_bits():
     assert np.array_equal(first.lse, second.lse)
 
 
+@slow
 def test_whole_tiles_of_64_rows_and_columns_are_computed_for_themselves():
     def rows(d, Nq, causal=False):
         work = Workload(FLOAT16, 1, 500, 500, Nq, 128, d, causal)
@@ -62,6 +64,7 @@ def test_half_takes_short_rows_at_once_and_others_tile_after_tile(rows, keys, va
     assert plan16(work, DEVICES[90], "half").variant == variant
 
 
+@slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("d", [32, 64, 128])
 def test_no_register_spills_and_no_product_is_serialised(d, causal):

@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from halves import assert_right, random_words
-from slow import quick_of_each
+from slow import quick_of_each, slow
 
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
@@ -67,6 +67,7 @@ def test_half_split_is_right_and_free_of_races(way):
         assert not outcome.o[:, :, :-offset].any()
 
 
+@slow
 def test_other_orders_of_threads_give_the_same_bits():
     work = Workload(FLOAT16, 1, 4, 2, 2, 600, 32)
     q, k, v = random_words(work)
@@ -122,6 +123,7 @@ def test_few_rows_of_many_keys_are_split_and_many_rows_are_not():
     assert kernel16(Workload(FLOAT16, 64, 64, 1, 1, 128, 64), DEVICES[90]) == SPLIT, "one row of heads that share keys"
 
 
+@slow
 @pytest.mark.parametrize("cc", [75, 80, 90, 120])
 def test_no_register_spills_on_any_gpu(cc):
     compiler = Compiler(find(13000, cc), 13000, cc)

@@ -9,7 +9,7 @@ import pytest
 from definitions import definition
 from faketorch import Tensor
 from needs import COMPILER, needs
-from slow import few
+from slow import few, quick_of_each, slow
 
 import hw4cli
 from hw4cli.arrays import attention as forward
@@ -69,6 +69,7 @@ def test_what_is_no_head_size_is_one_sentence(d):
         hw4cli.attention(q, k, v)
 
 
+@quick_of_each(1)
 @needs(COMPILER)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("d", [59, *few((1, 3, 7, 31, 33, 63, 65, 111, 127), 0)])
@@ -86,6 +87,7 @@ def test_a_gpu_computes_in_rows_with_zero_columns_and_the_true_scale(gpu, dtype,
     assert np.isnan(out.array.base[..., 1::2].astype(float)).all()  # between O's columns
 
 
+@slow
 @needs(COMPILER)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
 @pytest.mark.parametrize("d", [59, *few((1, 5, 33, 111), 0)])

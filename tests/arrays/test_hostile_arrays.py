@@ -14,7 +14,7 @@ import pytest
 from definitions import definition
 from halves import assert_right, random_words
 from helpers import wait_until
-from slow import quick_of_each
+from slow import few, quick_of_each
 
 import hw4cli
 from hw4cli.plans.kernels16 import KERNELS16
@@ -135,13 +135,13 @@ def test_a_scale_that_float32_does_not_hold_is_refused(scale):
         hw4cli.attention(*arrays(), scale=scale)
 
 
-@pytest.mark.parametrize("kernel", KERNELS16)
+@pytest.mark.parametrize("kernel", few(KERNELS16, 1))
 def test_with_the_least_scale_keys_are_still_hidden(kernel):
     work = Workload(FLOAT16, 1, 2, 1, 100, 70, 40, causal=True, offset=-30)
     assert_right(work, *random_words(work), scale=SCALES[0], kernel=kernel)
 
 
-@quick_of_each(4)
+@quick_of_each(1)
 @pytest.mark.parametrize("sizes", [(130, 200, 40), (100, 120, 40), (70, 90, 128)], ids=str)
 @pytest.mark.parametrize("kernel", KERNELS16)
 def test_nothing_is_written_between_the_rows_of_the_answer(kernel, sizes):
@@ -186,6 +186,7 @@ else:
 """
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize("direction", ["forward", "backward"])
 def test_ctrl_c_ends_the_cpu_within_a_tasks_time(direction):
     command = [sys.executable, "-c", INTERRUPTED, direction]

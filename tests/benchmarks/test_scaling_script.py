@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from helpers import ROOT, folder_is_clean, read_output, run_hw4
+from helpers import ROOT, folder_is_clean, read_output, run_here
 
 from benchmarks.measure import randomfiles, scaling
 from benchmarks.pages.scaling import in_shards
@@ -16,7 +16,7 @@ def test_outputs_are_compared_with_each_other_and_with_float64(tmp_path):
     shape = (3, 200, 32)
     randomfiles.make(tmp_path / "in", shape)
     for name, options in (("out", ()), ("causal", ("--causal",)), ("again", ())):
-        assert run_hw4(tmp_path / "in", tmp_path / name, "--device", "cpu", *options).returncode == 0
+        assert run_here(tmp_path / "in", tmp_path / name, "--device", "cpu", *options).returncode == 0
     assert randomfiles.digest(tmp_path / "out") == randomfiles.digest(tmp_path / "again")
     assert randomfiles.digest(tmp_path / "out") != randomfiles.digest(tmp_path / "causal")
     assert randomfiles.worst_error(tmp_path / "in", tmp_path / "out", shape) < 2e-5

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 from helpers import HANGS, ROOT
+from slow import quick_of_each
 
 TABLE = "kernel,ms\nflash,1\n"
 
@@ -26,6 +27,7 @@ def test_a_profile_that_cannot_be_taken_leaves_the_record_that_there_is(module, 
     assert record.read_text() == TABLE
 
 
+@quick_of_each(2)
 @pytest.mark.parametrize(
     "module", ["traffic", "cache", "nodes", "scaling", "without_warpgroups", "decoding", "ofarrays limits"]
 )
@@ -37,6 +39,7 @@ def test_a_folder_that_is_not_there_is_named_before_anything_is_measured(module,
     assert result.stderr.splitlines()[-1].endswith(f"{tmp_path / 'gone'} is not a folder")
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize("module", ["scaling", "without_warpgroups", "decoding"])
 def test_a_machine_without_a_gpu_is_named_at_once(module, tmp_path):
     result = call(sys.executable, "-m", f"benchmarks.measure.{module}", "--output", tmp_path / "record")

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers import ROOT, fails, fits, on_a_terminal
+from slow import slow
 
 from hw4cli.device import kernelcheck, nvrtc
 from hw4cli.device.compilerlog import Usage
@@ -210,6 +211,7 @@ def test_a_wrong_use_is_one_sentence(hw4_here, args, words):
     fails(hw4_here("check", *args), 2, words)
 
 
+@slow
 def test_it_compiles_for_every_architecture_that_an_nvrtc_here_knows(hw4_here, mine):
     rows = rows_of(hw4_here("check", mine(), "--json"))
     newer = {f"{cc / 10:.1f}" for cc in DEVICES if cc >= nvrtc.CUDA13_CC}

@@ -8,9 +8,9 @@ import pytest
 from helpers import commands, fails
 
 from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, Words, what_argument
-from hw4cli.cli.terminal.launches import ARRAY_KERNELS
 from hw4cli.commands import INSTEAD
 from hw4cli.plans.ladder import VARIANTS
+from hw4cli.plans.registry import ARRAY_KERNELS
 
 COMMANDS = commands()
 # What is a plain argument, distinguished by its form, is no option; and there is one name for each thing.

@@ -11,6 +11,7 @@ import pytest
 from boards import RIGHT, write
 from helpers import ROOT, fails, on_a_terminal, random_block, run_here, run_hw4, write_case
 from needs import needs
+from slow import quick_of_each
 
 from hw4cli.device import gpu
 from hw4cli.errors import MachineError
@@ -167,6 +168,7 @@ def test_what_is_printable_steers_no_terminal():
     assert printable("t01 (1, 2, 3) √ 王") == "t01 (1, 2, 3) √ 王"
 
 
+@quick_of_each(5)
 @pytest.mark.parametrize(
     "args",
     [

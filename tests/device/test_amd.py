@@ -40,13 +40,13 @@ def amd(tmp_path, cache):
 
 
 @needs(COMPILER)
-def test_a_first_run_of_a_small_file_does_not_wait_for_the_compiler_of_its_kernel(hw4, tmp_path, amd, cache):
+def test_a_first_run_of_a_small_file_does_not_wait_for_the_compiler_of_its_kernel(hw4_started, tmp_path, amd, cache):
     """Real hipRTC, real processes: float64 answers, until somebody has compiled flash."""
     block, shape = random_block(2, 131, 36), Shape(2, 131, 36)
     source, target = write_case(tmp_path / "in", block), tmp_path / "out"
 
     def run(*words):
-        result = hw4("--device", "cuda", "--timing", *words, source, target, env=amd)
+        result = hw4_started("--device", "cuda", "--timing", *words, source, target, env=amd)
         assert result.returncode == 0, result.stderr
         return " ".join(result.stderr.split()), np.abs(read_output(target, shape) - definition(block)).max()
 
@@ -64,35 +64,35 @@ def test_a_first_run_of_a_small_file_does_not_wait_for_the_compiler_of_its_kerne
 
 
 @needs(COMPILER)
-def test_scores_that_are_too_large_are_computed_in_float64(hw4, tmp_path, amd):
+def test_scores_that_are_too_large_are_computed_in_float64(hw4_started, tmp_path, amd):
     block = random_block(1, 40, 4)
     block[0, :2] *= 1e18
     source = write_case(tmp_path / "in", block)
-    result = hw4("--device", "cuda", "--kernel", "flash", source, tmp_path / "out", env=amd)
+    result = hw4_started("--device", "cuda", "--kernel", "flash", source, tmp_path / "out", env=amd)
     assert (result.returncode, result.stderr.count("1 in float64")) == (0, 1)
     assert np.isfinite(read_output(tmp_path / "out", Shape(1, 40, 4))).all()
 
 
-def test_a_kernel_for_nvidias_tensor_cores_is_refused_in_one_sentence(hw4, tmp_path, amd):
+def test_a_kernel_for_nvidias_tensor_cores_is_refused_in_one_sentence(hw4_started, tmp_path, amd):
     source = write_case(tmp_path / "in", random_block(1, 8, 32))
-    result = hw4("--device", "cuda", "--kernel", "split", source, tmp_path / "out", env=amd)
+    result = hw4_started("--device", "cuda", "--kernel", "split", source, tmp_path / "out", env=amd)
     fails(result, 3, "kernel split needs compute capability 8.0, this GPU is gfx90a")
     assert not (tmp_path / "out").exists()
 
 
-def test_without_a_gpu_auto_says_so_and_computes_on_the_cpu(hw4, tmp_path, amd):
+def test_without_a_gpu_auto_says_so_and_computes_on_the_cpu(hw4_started, tmp_path, amd):
     block, alone = random_block(2, 30, 8), {**amd, "FAKE_ROCM": "no GPU"}
     source, sentence = write_case(tmp_path / "in", block), "no GPU can be used: there is no AMD GPU here"
-    fails(hw4("--device", "cuda", source, tmp_path / "out", env=alone), 3, sentence)
-    result = hw4(source, tmp_path / "out", env=alone)
+    fails(hw4_started("--device", "cuda", source, tmp_path / "out", env=alone), 3, sentence)
+    result = hw4_started(source, tmp_path / "out", env=alone)
     assert (result.returncode, result.stderr) == (0, f"hw4: {sentence}; using the CPU\n")
     assert np.abs(read_output(tmp_path / "out", Shape(2, 30, 8)) - definition(block)).max() < 1e-5
 
 
 @slow
 @needs(COMPILER)
-def test_the_doctor_compiles_and_runs_a_kernel_there(hw4, amd):
-    document = json.loads(hw4("doctor", "--json", env=amd).stdout)
+def test_the_doctor_compiles_and_runs_a_kernel_there(hw4_started, amd):
+    document = json.loads(hw4_started("doctor", "--json", env=amd).stdout)
     lines = {line["name"]: line for line in document["findings"]}
     assert (lines["hiprtc"]["state"], lines["kernel"]["state"]) == ("ok", "ok")
     assert lines["kernel"]["found"].startswith("compiled and run on AMD Instinct MI210, gfx90a: right within")

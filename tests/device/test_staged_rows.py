@@ -9,7 +9,7 @@ import pytest
 from fakecupy import new
 from helpers import definition, random_block
 from needs import COMPILER, needs
-from slow import few
+from slow import few, quick_of_each
 
 from hw4cli.device.gpu import Gpu
 from hw4cli.emulator.build import PLAIN, shared_object
@@ -74,6 +74,7 @@ def gpu():
 
 
 # Of a padded head size 32, 64 and 128 each; one column alone.
+@quick_of_each(2)
 @pytest.mark.parametrize("kernel", ["flash", "split", "float64"])
 @pytest.mark.parametrize("d", [1, *few((31, 59, 65))])
 def test_batches_of_a_file_are_computed_by_the_code_of_the_next_multiple(gpu, kernel, d):

@@ -4,6 +4,13 @@ import json
 
 import pytest
 from doctors import NO_GPU
+from helpers import run_hw4
+
+
+@pytest.fixture
+def hw4():
+    """Run `hw4 ARGS` as a process of its own: what doctor says of a process is not to be said of the tests' own."""
+    return run_hw4
 
 
 @pytest.fixture

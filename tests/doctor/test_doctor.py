@@ -11,6 +11,7 @@ import sys
 import pytest
 from doctors import NO_GPU, command_line, fake
 from helpers import ROOT, fails, on_a_terminal, wait_until
+from slow import quick_of_each
 
 from hw4cli.doctor.finding import UnansweredError, output_of
 
@@ -129,6 +130,7 @@ def test_a_pipe_gets_plain_whole_lines(hw4):
     assert all(line == line.rstrip() for line in lines)
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize("extra", [{}, {"NO_COLOR": "1"}])
 def test_a_terminal_gets_80_columns_and_colour_unless_it_wants_none(extra):
     code, shown = on_a_terminal(80, "doctor", env={**NO_GPU, "TERM": "xterm", **extra})

@@ -5,6 +5,7 @@ import re
 from types import SimpleNamespace
 
 import pytest
+from slow import slow
 
 import hw4cli.doctor.bytecode
 import hw4cli.doctor.prepare
@@ -159,6 +160,7 @@ def test_what_does_not_go_together_or_does_not_exist_is_refused(words, problem, 
     assert problem in capsys.readouterr().err
 
 
+@slow
 def test_kernels_are_really_compiled_with_nvrtc(tmp_path, monkeypatch):
     pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]')")
     gpu = SimpleNamespace(name=GTX[0], props=DEVICES[80], code=MachineCode(80, 13000, tmp_path))

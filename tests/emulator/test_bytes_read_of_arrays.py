@@ -5,13 +5,15 @@ import ctypes
 import numpy as np
 import pytest
 from halves import random_words
+from slow import slow
 
 from hw4cli.arrays import emulated as halves_on_cpu
 from hw4cli.arrays.emulated import run_half
 from hw4cli.arrays.gradients import emulated as gradients_on_cpu
 from hw4cli.arrays.gradients.emulated import run_backward
 from hw4cli.emulator.build import PLAIN
-from hw4cli.lab.arraymodel.launches import array_models, plan_of
+from hw4cli.lab.candidates import plan_of
+from hw4cli.lab.measure.model import launch_models
 from hw4cli.plans.backwardcut import Cut
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import Workload
@@ -73,20 +75,22 @@ def test_a_kernel_of_arrays_reads_the_bytes_of_its_model(counted, kernel, causal
     work = Workload("float16", 1, 4, 2, 5 if few else 150, 333, 40, causal, offset=333 - (5 if few else 150))
     run = lambda: run_half(work, *random_words(work), kernel=kernel, cc=80, build=PLAIN)  # noqa: E731
     plan = plan_of(kernel, work, DEVICES[80])
-    assert array_models(plan, work, DEVICES[80])[plan.main].l2[0] == counted(halves_on_cpu, kernel, run)
+    assert launch_models(plan, work, DEVICES[80])[plan.main].l2[0] == counted(halves_on_cpu, kernel, run)
 
 
+@slow
 @pytest.mark.parametrize("causal", [False, True])
 def test_gradients_read_the_bytes_of_their_model_beside_two_numbers_of_each_row(counted, causal):
     work = Workload("float16", 1, 2, 1, 100, 150, 64, causal, offset=50)
     q, k, v = random_words(work)
     lse = random_words(Workload("float16", 1, 2, 1, 100, 100, 8))[0][..., 0].astype("float32")
     run = lambda: run_backward(work, q, q, k, v, q, lse, build=PLAIN)  # noqa: E731
-    _, *models = array_models(plan_of("backward", work, DEVICES[80]), work, DEVICES[80])
+    _, *models = launch_models(plan_of("backward", work, DEVICES[80]), work, DEVICES[80])
     found = counted(gradients_on_cpu, "backward", run)
     assert 0.96 * sum(model.l2[0] for model in models) < found < sum(model.l2[0] for model in models)
 
 
+@slow
 @pytest.mark.parametrize(
     "work",
     [
@@ -103,7 +107,7 @@ def test_gradients_on_hopper_let_pass_the_bytes_of_their_model(counted, kernel, 
     run = lambda: run_backward(work, q, q, k, v, q, lse, kernel=kernel, cc=90, build=PLAIN)  # noqa: E731
     found = counted(gradients_on_cpu, kernel, run)
     plan = plan_of(kernel, work, HOPPER)
-    models = {model.symbol: model for model in array_models(plan, work, HOPPER)}
+    models = {model.symbol: model for model in launch_models(plan, work, HOPPER)}
     rows, parts = work.batch * work.heads * work.Nq, Cut(*plan.cut).parts if plan.cut else 1
     owned = {
         "backward_dq": 2 * q.nbytes + 8 * rows,

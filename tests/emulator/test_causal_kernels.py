@@ -6,6 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from definitions import definition
+from slow import slow
 
 from hw4cli.emulator import library
 from hw4cli.emulator.build import PLAIN, shared_object
@@ -81,6 +82,7 @@ def test_a_row_sees_the_keys_up_to_its_own(launch, name, cc):
         assert np.abs(o - definition(*block[0], last=0)[0]).max() <= allowed(name, cc, block), N
 
 
+@slow
 def test_batches_whose_blocks_take_turns_are_all_computed():
     """More than a section of them, with several blocks of rows each."""
     shape = Shape(18, 70, 8, causal=True)
@@ -90,6 +92,7 @@ def test_batches_whose_blocks_take_turns_are_all_computed():
     assert np.abs(made.run(plan, block, watched=False).o - exact_attention(block, causal=True)).max() < 1e-5
 
 
+@slow
 @pytest.mark.parametrize(
     ("name", "cc", "sizes", "splits"),
     [("flash", 80, (18, 100, 8), 3), ("exact", 80, (17, 260, 8), 2), ("split", 90, (17, 580, 8), 3)],
@@ -108,6 +111,7 @@ LENGTH, LENGTHS = 333, {("split", 90): 527}  # so many that blocks do not conver
 LSE_ERROR = {"split": 6e-4}  # it sums P rounded to fp16
 
 
+@slow
 @pytest.mark.parametrize(("name", "cc"), [one for one in KERNELS if one[0] in SPLITTING])
 def test_parts_of_the_keys_of_which_some_have_none_for_a_row_are_put_together(launch, name, cc):
     N, more = LENGTHS.get((name, cc), LENGTH), 1100  # more: than one accumulator takes
@@ -123,6 +127,7 @@ def test_parts_of_the_keys_of_which_some_have_none_for_a_row_are_put_together(la
         )
 
 
+@slow
 @pytest.mark.parametrize(("name", "cc"), KERNELS)
 def test_rows_see_keys_by_their_offset_and_one_that_sees_none_is_0(launch, name, cc):
     N = LENGTHS.get((name, cc), LENGTH)

@@ -35,6 +35,7 @@ def test_without_a_compiler_a_sentence_says_that_its_own_work_is_not_known(hw4, 
     assert "not known" in done.stdout
 
 
+@slow
 def test_lines_with_bank_conflicts_come_first(hw4, tmp_path):
     done = hw4("check", "halfwarp_unpadded", "1,32,64", "--run", "--counts", "--json", cwd=tmp_path)
     assert done.returncode == 0, done.stderr
@@ -45,6 +46,7 @@ def test_lines_with_bank_conflicts_come_first(hw4, tmp_path):
     assert all(0 < least <= most for least, most in record["predicted_ms"].values())
 
 
+@slow
 @pytest.mark.parametrize("arguments", [("flash", "--counts"), ("./main.cu", "--run", "--counts")])
 def test_counts_go_with_executed_kernels(hw4, tmp_path, arguments):
     (tmp_path / "main.cu").write_text("int main() { return 0; }\n")

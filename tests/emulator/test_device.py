@@ -5,6 +5,7 @@ import re
 import numpy as np
 import pytest
 from helpers import random_block, write_case
+from slow import slow
 
 from hw4cli.emulator.build import PLAIN, RACE, shared_object
 from hw4cli.emulator.library import Library
@@ -38,6 +39,7 @@ def test_the_emulated_gpu_answers_a_file_of_causal_attention(hw4, tmp_path):
     assert np.abs(answer(tmp_path / "out", block) - exact_attention(block, causal=True)).max() < 2e-5
 
 
+@slow
 def test_the_emulated_tensor_cores_cut_off_what_real_ones_do(hw4, tmp_path):
     block = random_block(1, 70, 36)
     source = write_case(tmp_path / "in", block)
@@ -53,6 +55,7 @@ def test_the_emulated_tensor_cores_cut_off_what_real_ones_do(hw4, tmp_path):
     assert (cut_off != rounded).any()
 
 
+@slow
 def test_large_elements_in_short_rows_are_no_reason_for_a_slower_kernel(hw4, tmp_path):
     block = random_block(1, 40, 32)
     block[:, :2] *= np.float32(0.1)
@@ -66,6 +69,7 @@ def test_large_elements_in_short_rows_are_no_reason_for_a_slower_kernel(hw4, tmp
     assert error <= float(stated[1]) <= 4e-3 < float(stated[2])
 
 
+@slow
 def test_values_too_large_for_a_kernel_go_to_a_more_exact_one(hw4, tmp_path):
     block = random_block(1, 20, 32) * np.float32(1e20)
     source = write_case(tmp_path / "in", block)
@@ -96,6 +100,7 @@ def test_without_a_compiler_it_says_what_is_missing(hw4, tmp_path):
     assert "no-such-compiler" in done.stderr
 
 
+@slow
 @pytest.mark.parametrize("name", ["flash", "float4"])
 def test_what_is_compiled_is_kept_and_its_answer_is_the_same_with_and_without_checks(name):
     shape = Shape(2, 33, 36)
@@ -109,6 +114,7 @@ def test_what_is_compiled_is_kept_and_its_answer_is_the_same_with_and_without_ch
     assert np.array_equal(checked.o, plain.o)
 
 
+@slow
 def test_the_stated_error_holds_for_numbers_that_a_gpu_takes_for_zero(hw4, tmp_path):
     block = random_block(1, 70, 32) * np.float32(1e-40)
     source = write_case(tmp_path / "in", block)

@@ -8,6 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from helpers import ROOT, hw4_env
+from slow import slow
 
 from hw4cli import InputError, emulate
 
@@ -29,6 +30,7 @@ def test_a_mistake_is_told_in_the_files_own_lines():
     assert any("__syncthreads() is missing" in one for one in races)
 
 
+@slow
 def test_templates_numbers_and_arrays_that_hold_nothing_yet():
     x, y = np.arange(100.0), np.full(100, -1.0)
     assert emulate(SOURCE, "scale<double, 2>", 2, 64, [y, x, 1.5, 100], unwritten=[0]).right
@@ -37,6 +39,7 @@ def test_templates_numbers_and_arrays_that_hold_nothing_yet():
     assert {finding.kind for finding in done.findings} == {"uninitialised"}
 
 
+@slow
 def test_structs_by_value_and_grids_of_two_dimensions():
     x = np.arange(35, dtype=np.float32).reshape(5, 7)
     y = np.zeros((7, 5), np.float32)
@@ -44,6 +47,7 @@ def test_structs_by_value_and_grids_of_two_dimensions():
     np.testing.assert_array_equal(y, 2 * x.T)
 
 
+@slow
 def test_shared_memory_null_pointers_and_what_printf_wrote():
     total, x = np.zeros(1, np.uint32), np.arange(64, dtype=np.int16)
     done = emulate(SOURCE, "sums", 1, 64, [total, x, 50, None], shared=256)
@@ -66,6 +70,7 @@ def test_a_read_only_array_stays_as_it_is():
     assert x[0] == 0
 
 
+@slow
 def test_a_kernel_that_never_ends_ends_after_its_seconds():
     done = emulate(SOURCE, "forever", 1, 1, [np.zeros(1, np.int32)], seconds=2)
     assert not done.right and done.end in ("hangs", "too slow") and done.why in str(done)
@@ -142,6 +147,7 @@ def test_right_though_a_race_is_expected(emulate):
 """
 
 
+@slow
 def test_the_fixture_fails_a_test_of_another_project_with_the_mistakes_sentences(tmp_path):
     (tmp_path / "test_kernels.py").write_text(TESTS)
     # The plugin is named, as this package need not be installed; where it is, pytest must not find it a second time.

@@ -8,6 +8,7 @@ from collections import Counter
 import numpy as np
 import pytest
 from needs import skip_without
+from slow import slow
 
 from hw4cli.device.hip import hiprtc
 from hw4cli.device.kernelcheck import check, compiler_for
@@ -36,6 +37,7 @@ def test_it_is_right_and_free_of_mistakes(shape):
     assert [str(mistake) for mistake in mistakes_of(PATH, shapes=[shape], data=data, builds=[RACE])] == []
 
 
+@slow
 def test_its_products_are_those_of_float32():
     """No operand is rounded to fewer bits, as other kernels for matrix cores do."""
     shape = Shape(1, 300, 64)
@@ -80,6 +82,7 @@ int main() {{ for (int lane = 0; lane < 32; lane++) std::printf("%d\\n", chunk_o
 """
 
 
+@slow
 @pytest.mark.parametrize(("swizzled", "times"), [(0, 8), (1, 1)])
 def test_eight_lanes_that_load_k_together_meet_in_no_bank_where_it_is_swizzled(swizzled, times, tmp_path):
     lines = re.search(r"constexpr int TWOS.*?\n}\n", PATH.read_text(), re.DOTALL)[0]
@@ -106,6 +109,7 @@ def test_it_compiles_without_spills_and_all_four_simds_of_a_unit_have_work(gfx, 
     assert row.blocks * row.threads // 64 >= 4
 
 
+@slow
 @pytest.mark.parametrize("swizzled", [0, 1])
 def test_the_loop_has_a_matrix_instruction_for_each_product_and_loads_k_by_16_bytes(swizzled, tmp_path):
     skip_without("llvm-objdump")
@@ -119,6 +123,7 @@ def test_the_loop_has_a_matrix_instruction_for_each_product_and_loads_k_by_16_by
     assert count["ds_read_b128"] == 64 // 2 // 4
 
 
+@slow
 def test_hipcc_compiles_it_for_the_next_generation_too(tmp_path):
     skip_without("hipcc")
     plan = kernel_named(NAME).plan(Shape(1, 4096, 64), MI210)

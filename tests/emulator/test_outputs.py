@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from definitions import definition
 from emulation import largest_numbers
+from slow import slow
 
 from hw4cli.emulator.build import RACE, shared_object
 from hw4cli.emulator.check import HUGE, RANDOM_DATA, SCHEDULES, make_data
@@ -52,6 +53,7 @@ def test_lse_is_the_log_of_the_sum_of_exponentials_with_and_without_parts_of_the
     np.testing.assert_allclose(got, right, atol=2e-3 if way.startswith("split") else 2e-5, rtol=0)
 
 
+@slow
 @pytest.mark.parametrize("splits", [1, 3])
 def test_lse_is_right_where_no_exponential_fits_without_the_maximum(splits):
     got, right = lse_of("flash 8.0", LONG, splits, HUGE)
@@ -59,6 +61,7 @@ def test_lse_is_right_where_no_exponential_fits_without_the_maximum(splits):
     np.testing.assert_allclose(got, right, rtol=1e-6)
 
 
+@slow
 @pytest.mark.parametrize("name", ["flash", "split"])
 def test_o_is_the_same_with_and_without_lse(name):
     plan, block = VARIANTS[name].plan(SHORT, DEVICES[80]), make_data(RANDOM_DATA, SHORT)
@@ -88,6 +91,7 @@ def test_absmax_finds_the_largest_elements_wherever_they_are(shape, lanes):
     assert np.isnan(v)
 
 
+@slow
 @pytest.mark.parametrize("way", [name for name in WAYS if not name.startswith("flash")])
 @pytest.mark.parametrize("shape", [Shape(2, 70, 64), Shape(2, 600, 20)])
 def test_a_kernel_on_tensor_cores_finds_what_absmax_finds(way, shape):

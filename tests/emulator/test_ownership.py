@@ -12,7 +12,6 @@ from ownership import held
 
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
-from hw4cli.lab.stepper.ownership import layouts
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import Shape
@@ -96,7 +95,7 @@ def test_the_elements_of_a_thread_are_those_that_the_kernel_gives_it(kernel, tmp
     marks = MARKS[kernel]
     o, macros = answer(kernel, marks, tmp_path)
     size, threads = marks.d, macros["THREADS"]
-    scores, outputs = layouts(kernel, macros)
+    scores, outputs = VARIANTS[kernel].block.owns(macros)
     rows = min(macros["BR"], size)
     lost = held(outputs, LOSES, rows, size, threads)
     assert lost.any()

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from needs import skip_without
 from probes import MACROS, library, run
+from slow import slow
 
 from hw4cli.emulator.build import PLAIN, RACE, find_compiler, shared_object
 from hw4cli.emulator.library import Library
@@ -117,6 +118,7 @@ def job(name, build=RACE):
     return Job(library("primitives", build).path, plan, block, seconds=1)
 
 
+@slow
 @pytest.mark.parametrize("build", [PLAIN, RACE])
 def test_a_kernel_that_crashes_or_never_ends_is_a_finding_and_the_others_run(build):
     jobs = [job("STATIC", build), job("NULL_POINTER", build), job("ENDLESS", build), job("COUNT", build)]
@@ -139,6 +141,7 @@ def test_a_launch_leaves_no_mappings_of_its_threads_stacks():
     assert mappings() < before + one.plan.launches[0].block
 
 
+@slow
 def test_runs_of_a_kernel_that_never_ends_are_left_out_where_that_is_wanted():
     left = []
     jobs = [job("COUNT", PLAIN), job("ENDLESS", PLAIN), job("ENDLESS", PLAIN), job("COUNT", PLAIN)]
@@ -148,6 +151,7 @@ def test_runs_of_a_kernel_that_never_ends_are_left_out_where_that_is_wanted():
     assert sum(left) == len(jobs)
 
 
+@slow
 def test_a_kernel_that_never_ends_costs_the_time_of_one_kernel_however_many_follow():
     before = os.times()
     outcomes = run_jobs([job("ENDLESS", PLAIN), *[job("COUNT", PLAIN)] * 9], PLAIN)

@@ -67,6 +67,7 @@ def test_hostile_numbers_stay_within_the_bound(kind, way):
     assert error <= bound("split8", magnitudes_of(block), shape.d, shape.N, few)
 
 
+@slow
 def test_these_find_a_kernel_without_its_corrections():
     """hi hi alone."""
     shape = Shape(1, 1100, 64)
@@ -85,6 +86,7 @@ def test_numbers_that_no_integer_holds_are_less_exact_and_no_more():
     assert np.abs(answer("split8", H200, shape, block) - exact_attention(block)).max() < 0.02
 
 
+@slow
 @pytest.mark.parametrize("d", [4, 20, 32])
 def test_by_warps_narrow_heads_are_multiplied_as_integers_too(d):
     """With warp groups they are split's."""

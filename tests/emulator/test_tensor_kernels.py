@@ -37,6 +37,7 @@ def test_a_kernel_that_delays_its_last_product_is_right_and_free_of_races():
     assert [str(mistake) for mistake in found] == []
 
 
+@slow
 @pytest.mark.parametrize(("name", "d"), [("split", 20), ("split", 64), ("split8", 36), ("split8", 64)])
 def test_batches_that_some_blocks_convert_before_they_attend_are_waited_for(name, d):
     """On a GPU of two multiprocessors few batches are enough for that. Blocks run one after the other here: nobody
@@ -90,6 +91,7 @@ def test_sums_that_are_cut_off_as_on_the_chip_stay_within_the_bound(way):
         assert rounded < cut
 
 
+@slow
 @pytest.mark.parametrize("way", ["exact 8.0", "split 9.0, warp groups"])
 def test_parts_of_the_keys_are_put_together(way):
     name, props = WAYS[way]
@@ -100,6 +102,7 @@ def test_parts_of_the_keys_are_put_together(way):
     assert (whole != parts).any()
 
 
+@slow
 @pytest.mark.parametrize(("B", "sms", "d"), [(3, 5, 32), (1, 3, 64)])
 def test_blocks_that_stay_share_the_last_tasks_out_equally(B, sms, d):
     """Some of them in two parts: a block adds what the one before has left."""
@@ -113,6 +116,7 @@ def test_blocks_that_stay_share_the_last_tasks_out_equally(B, sms, d):
     assert not changed.all()
 
 
+@slow
 @pytest.mark.parametrize("factor", ["rising", "in turns"])
 def test_nothing_of_a_part_is_lost_where_the_other_has_much_larger_scores(factor):
     shape, few, n = Shape(3, 640, 32), replace(DEVICES[90], sms=5), np.arange(640)
@@ -123,12 +127,14 @@ def test_nothing_of_a_part_is_lost_where_the_other_has_much_larger_scores(factor
     assert error <= bound("split", magnitudes_of(block), shape.d, shape.N, few)
 
 
+@slow
 def test_parts_that_blocks_hand_over_are_free_of_races():
     few = replace(DEVICES[90], sms=2)
     found = check_kernel(VARIANTS["split"], props=few, shapes=[Shape(1, 530, 20)], data=[RANDOM_DATA], builds=[RACE])
     assert [str(mistake) for mistake in found] == []
 
 
+@slow
 @pytest.mark.parametrize("factor", [1, 4])
 def test_a_part_of_the_exponentials_is_by_polynomial_within_the_bound(factor):
     """Four groups, for which there must be tasks enough; and scores far below a row's largest."""

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 from faults import Fault
+from slow import slow
 from test_faults import kernel_with
 
 from hw4cli.emulator.build import RACE
@@ -102,6 +103,7 @@ def test_data_far_below_0_has_no_weight_without_its_maximum_and_uneven_data_is_b
     assert np.median(lost) > 2**-12
 
 
+@slow
 def test_a_run_may_take_as_long_as_its_work_needs_on_a_slow_machine(tmp_path):
     def seconds(shape):
         [trial] = trials_of(VARIANTS["flash"], shapes=[shape])
@@ -118,6 +120,7 @@ def test_some_rows_are_compared_with_the_whole_answer_and_the_others_stay_as_the
     assert not np.allclose(exact_attention(block), exact_attention(block, causal=True))
 
 
+@slow
 def test_an_endless_loop_is_told_long_before_the_time_is_up(tmp_path, monkeypatch):
     text = data_path("kernels/naive.cu").read_text()
     old = "const int lane = threadIdx.x % 32;"

@@ -120,6 +120,7 @@ def test_threads_that_wait_for_a_word_that_nobody_changes_hang_and_the_sentence_
     assert ran("spins", "right").right
 
 
+@slow
 def test_a_kernel_that_never_ends_hangs_and_one_that_is_large_is_too_slow():
     endless, slow = ran("endless", seconds=3), ran("slow", seconds=3)
     assert (endless.end, slow.end) == (HANGS, TOO_SLOW)
@@ -154,6 +155,7 @@ def test_what_a_program_writes_is_put_where_the_arguments_name_it(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["answer", "case"]
 
 
+@slow
 @pytest.mark.parametrize("watched", [True, False])
 def test_the_language_and_the_runtime_that_programs_use(watched):
     execution = execute([LANGUAGE], watched=watched, gpu=DEVICES[90], gpu_name="NVIDIA H100")
@@ -360,6 +362,7 @@ int main() {
 """
 
 
+@slow
 def test_clangs_pointers_into_amds_shared_memory_are_watched(tmp_path):
     for wait, right in (("__builtin_amdgcn_wave_barrier()", True), ("", False)):
         path = tmp_path / "reversed.hip"
@@ -491,6 +494,7 @@ def test_the_command_hands_arguments_on(hw4):
     assert hw4_check(hw4, MISTAKES, "--run", "--", "shared-race", "right").returncode == 0
 
 
+@slow
 def test_what_a_program_writes_in_another_order_of_threads_is_compared(hw4, tmp_path):
     wrong = hw4_check(hw4, MISTAKES, "--run", "--", "turns", cwd=tmp_path)
     assert wrong.returncode == 1
@@ -498,6 +502,7 @@ def test_what_a_program_writes_in_another_order_of_threads_is_compared(hw4, tmp_
     assert hw4_check(hw4, MISTAKES, "--run", "--", "turns", "right", cwd=tmp_path).returncode == 0
 
 
+@slow
 def test_without_run_the_kernels_are_compiled(hw4):
     done = hw4_check(hw4, ATTENTION, "--gpu", "8.0")
     assert done.returncode in (0, 3), done.stderr
@@ -523,6 +528,7 @@ def test_without_a_compiler_the_sentence_says_what_to_install(hw4, tmp_path):
     fails(done, 3, "kernels run on the CPU only where there is a C++ compiler")
 
 
+@slow
 def test_the_shadow_of_memory_takes_eight_times_its_bytes(tmp_path):
     """Measured as the peak of a program's memory with 32 MB on the GPU, watched and not."""
     source = tmp_path / "large.cu"
@@ -538,6 +544,7 @@ def test_the_shadow_of_memory_takes_eight_times_its_bytes(tmp_path):
     assert watched - plain < 1.15 * 8 * (32 << 10)
 
 
+@slow
 def test_what_is_compiled_is_kept_and_the_oldest_goes(tmp_path, monkeypatch):
     monkeypatch.setattr("hw4cli.emulator.program.build.MOST_EXECUTABLES", 2)
     monkeypatch.setattr("hw4cli.emulator.build.cache_folder", lambda: tmp_path)

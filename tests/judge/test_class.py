@@ -10,6 +10,7 @@ import psutil
 from classes import board, class_args, correct, judge_class, submit
 from helpers import HANGS, JUDGE_T01, OPEN, fails, run_here, start_hw4, wait_until
 from needs import needs
+from slow import slow
 
 from hw4cli.judge.scoring import journal
 from hw4cli.judge.scoring.record import Attempt
@@ -230,6 +231,7 @@ def test_a_launcher_may_be_any_command_that_runs_a_command(workdir, folder):
     assert "exit code 3: A is 1" in run_here(*args, program, "--pass-env", "A", env={"A": "0"}).stdout
 
 
+@slow
 def test_resuming_a_finished_class_of_two_hundred_takes_milliseconds_a_student(workdir):
     """--resume of a finished class takes a few milliseconds a student."""
     from hw4cli.judge.classroom import Classroom

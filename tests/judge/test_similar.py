@@ -15,6 +15,7 @@ from helpers import ROOT, fails, fits, on_a_terminal, run_hw4, start_hw4, wait_u
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from needs import needs
+from slow import quick_of_each, slow
 from solutions import MATRICES, STREAMED, commented, padded, renamed, reordered
 
 from hw4cli.judge.similarity import works
@@ -83,6 +84,7 @@ def test_names_comments_and_the_format_alone_leave_no_difference():
     assert similarity(STREAMED, commented(STREAMED)) == 100
 
 
+@slow
 @needs("g++")
 @pytest.mark.parametrize("original", [MATRICES, STREAMED], ids=["matrices", "streamed"])
 def test_what_the_tests_call_a_copy_is_a_program_that_compiles(original, tmp_path):
@@ -312,6 +314,7 @@ def test_the_table_says_what_the_number_means_and_what_is_usual(hw4_in_process, 
     assert "3 submissions in 3 pairs compared" in said and "It is no proof" in said and "at most" in said
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize("width", [60, 200])
 def test_a_terminal_of_any_width_shows_the_pairs_and_the_lines_of_one(class_of_three, width):
     code, shown = on_a_terminal(width, "similar", class_of_three)
@@ -397,6 +400,7 @@ def test_wrong_words_are_one_sentence(hw4_in_process, tmp_path, class_of_three):
         fails(hw4_in_process("similar", *words), code, sentence)
 
 
+@slow
 def test_interrupted_it_leaves_no_page_and_no_copy_of_a_submission(tmp_path):
     folder = hand_in(tmp_path / "class", **{f"u{number}": MATRICES * 40 for number in range(60)})
     page, temporary = tmp_path / "p.html", tmp_path / "tmp"

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from helpers import ROOT, fits, hw4_env, on_a_terminal
+from slow import quick_of_each
 
 from hw4cli.text.bars import bar, shares
 from hw4cli.text.tables import Bars, plain
@@ -31,6 +32,7 @@ def on_a_fake_gpu(width, *args, env=None):
     return on_a_terminal(width, *args, env=env, start=("-c", FAKE))
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize("width", [60, 80, 130, 200])
 def test_bench_draws_the_rates_as_bars(width):
     code, text = on_a_fake_gpu(width, *BENCH, env=UTF8)

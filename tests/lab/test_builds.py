@@ -7,6 +7,7 @@ import sys
 import pytest
 from helpers import ROOT, fails, fits, hw4_env, on_a_terminal
 from needs import needs
+from slow import quick_of_each
 
 from hw4cli.cli.benchcommand.builds import SURE, against, compared
 
@@ -150,6 +151,7 @@ def test_a_build_whose_process_fails_is_named_with_its_last_line(builds):
     assert result.stderr.splitlines()[-1] == "hw4: build A (broken) ended with status 1: no GPU can be used"
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize("width", [60, 200])
 def test_a_table_of_builds_fits_the_terminal(builds, width, monkeypatch):
     monkeypatch.chdir(builds)

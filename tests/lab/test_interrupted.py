@@ -8,6 +8,7 @@ import sys
 
 import pytest
 from helpers import HANGS, ROOT, all_threads_wait, hw4_env, wait_until
+from slow import quick_of_each
 
 START = """
 import ctypes, os, subprocess, sys
@@ -96,6 +97,7 @@ def ends_soon(process, number, at_once=1):
     wait_until(lambda: not any(map(is_running, children)))
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 @pytest.mark.parametrize("command", COMMANDS)
 def test_a_kernel_that_never_ends_does_not_keep_the_command(command, number):

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from definitions import of_block
 from helpers import HANGS, fails, start_hw4
+from slow import slow
 
 from hw4cli.cli import run_command
 from hw4cli.lab import selftest
@@ -175,6 +176,7 @@ def test_a_summary_counts_each_sort_of_outcome():
     assert summary.skipped == {"no room": 1}
 
 
+@slow
 def test_the_cpu_passes_some_seconds_of_it(hw4):
     result = hw4("selftest", "--device", "cpu", "--minutes", 0.05)
     assert result.returncode == 0, result.stdout + result.stderr

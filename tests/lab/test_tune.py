@@ -236,6 +236,7 @@ def test_without_a_gpu_what_could_start_is_listed_and_what_could_not_with_the_re
     assert int(rows[0]["registers"]) > 0
 
 
+@slow
 def test_all_tiles_of_the_counter_example_compile(hw4, tmp_path):
     assert hw4("tune", "smallbr", "1,128,64", "--gpu", "9.0", "-o", tmp_path / "a.csv").returncode == 0
     rows = csv_rows(tmp_path / "a.csv")
@@ -275,6 +276,7 @@ def candidates_of(hw4, *words):
     return json.loads(result.stdout)["workloads"][0]["rows"]
 
 
+@slow
 def test_the_tutorials_five_configurations_are_those_of_half_mma_where_a_warp_has_16_rows(hw4_in_process):
     rows = candidates_of(hw4_in_process, "half_mma", "lm16k", "--preset", "triton")
     fitting = {(row["tile"], row["knobs"].split()[0]) for row in rows if row["status"] == "fits" and not row["own"]}
@@ -284,6 +286,7 @@ def test_the_tutorials_five_configurations_are_those_of_half_mma_where_a_warp_ha
     assert all("16 rows a warp" in reason for reason in refused.values())
 
 
+@slow
 def test_the_articles_configuration_is_one_of_halfs_with_its_two_stages(hw4_in_process):
     rows = candidates_of(hw4_in_process, "half", "tilelang", "--preset", "tilelang")
     (one,) = [row for row in rows if not row["own"]]

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from helpers import ROOT
 from needs import COMPILER, needs
+from slow import quick_of_each
 
 from hw4cli.device.kernelcheck import compiled, compiler_for
 from hw4cli.emulator.build import RACE, shared_object
@@ -32,6 +33,7 @@ def planned(kernel, shape, props):
         return None
 
 
+@quick_of_each(6)
 @pytest.mark.parametrize("kernel", VARIANTS)
 def test_the_code_and_the_launches_are_those_of_the_next_multiple(kernel):
     """So nothing is compiled for a head size of its own but where the kernel computes the scale itself."""
@@ -67,6 +69,7 @@ def test_the_numbers_of_the_kernel_are_those_of_its_launch():
     assert found == {"MOST": str(columns.MOST), "THREADS_OF_COPY": str(columns.THREADS), "PASS": str(columns.PASS)}
 
 
+@quick_of_each(2)
 @pytest.mark.parametrize("gpu", [*DEVICES, *AMD_DEVICES])
 def test_it_compiles_for_every_architecture_without_a_spill(gpu):
     props = {**DEVICES, **AMD_DEVICES}[gpu]

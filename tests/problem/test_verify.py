@@ -5,7 +5,7 @@ import re
 
 import numpy as np
 import pytest
-from helpers import ROOT, definition, fails, fits, on_a_terminal, random_block, run_hw4, write_case
+from helpers import ROOT, definition, fails, fits, on_a_terminal, random_block, run_here, run_hw4, write_case
 from mistakes import MISTAKES
 
 from hw4cli.cli.terminal.errorview import draw
@@ -34,10 +34,10 @@ def case(tmp_path):
 def verify(case):
     """Runs hw4 verify on these bytes, or this array, as the output, at so many columns."""
 
-    def run(output, *args, answer="t91.out", columns=80, **env):
+    def run(output, *args, answer="t91.out", columns=80, start=run_here, **env):
         data = output if isinstance(output, bytes) else np.ascontiguousarray(output, "<f4").tobytes()
         (case / "mine").write_bytes(data)
-        return run_hw4("verify", case / "mine", case / answer, *args, env={"COLUMNS": str(columns), **env})
+        return start("verify", case / "mine", case / answer, *args, env={"COLUMNS": str(columns), **env})
 
     return run
 
@@ -75,7 +75,7 @@ def test_the_map_is_as_wide_as_the_terminal_lets_it_and_plain_where_it_must_be(v
     """A character for so many rows; rows 96 to 127 are wrong."""
     output = changed((0, slice(96, 128)), 9)
     for encoding, right, wrong in (("utf-8", "·", "█"), ("ascii", ".", "#")):
-        _, drawn, _ = verify(output, columns=columns, PYTHONIOENCODING=encoding).stdout.split("\n\n")
+        _, drawn, _ = verify(output, columns=columns, start=run_hw4, PYTHONIOENCODING=encoding).stdout.split("\n\n")
         lines = drawn.splitlines()
         assert f"      0 |{96 // rows * right}{32 // rows * wrong}{72 // rows * right}|" in lines
         assert f"      1 |{200 // rows * right}|" in lines
@@ -219,13 +219,13 @@ def test_info_keeps_to_the_terminal(tmp_path, width):
     path = write_case(tmp_path / "in", 5 * random_block(1, 8, 4))
     code, text = on_a_terminal(width, "info", path)
     assert code == 0 and fits(text, width), text
-    assert " ".join(text.split()) == " ".join(run_hw4("info", path).stdout.split())
+    assert " ".join(text.split()) == " ".join(run_here("info", path).stdout.split())
 
 
 def test_info_gives_json_with_the_documented_fields(case):
-    document = json.loads(run_hw4("info", case / "t91", "--json").stdout)
+    document = json.loads(run_here("info", case / "t91", "--json").stdout)
     assert sorted(fields(document)) == sorted(documented("## hw4 info --json"))
     assert (document["shape"], document["output_bytes"]) == ([3, 200, 32], ANSWER.nbytes)
     assert document["ranges"]["Q"] == [float(BLOCK[:, 0].min()), float(BLOCK[:, 0].max())]
     assert document["outside"] == ["N = 200 is not a power of two from 128 to 32768"]
-    fails(run_hw4("info", case / "none", "--json"), 2, "does not exist")
+    fails(run_here("info", case / "none", "--json"), 2, "does not exist")

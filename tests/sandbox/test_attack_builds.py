@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from attacks import IS_ROOT, arena, done_by, needs_bwrap
 from needs import needs
+from slow import quick_of_each
 
 from hw4cli.judge import submission
 from hw4cli.judge.submission import BrokenError, Build, Submission, build_program
@@ -102,6 +103,7 @@ def confinements(arena, sandbox):
         yield Confinement(sandbox, user, hidden)
 
 
+@quick_of_each(24)
 @pytest.mark.parametrize("sandbox", ["none", "bwrap"])
 @pytest.mark.parametrize("name", BUILDS)
 def test_each_kind_of_build_is_accepted_or_refused_with_its_reason(arena, monkeypatch, name, sandbox):

@@ -8,6 +8,7 @@ import psutil
 import pytest
 from attacks import arena, done_by, has_capability, needs_bwrap
 from helpers import wait_until
+from slow import quick_of_each
 
 from hw4cli.judge.plan import RunSettings
 from hw4cli.judge.runcase import judge_case
@@ -66,6 +67,7 @@ def removed(folder):
     return not folder.exists()
 
 
+@quick_of_each(2)
 @pytest.mark.parametrize(
     ("kind", "sandbox"),
     [("private", "none"), ("nameless files", "none"), ("nameless files", "bwrap"), ("many processes", "bwrap")],

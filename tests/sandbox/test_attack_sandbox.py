@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 from attacks import IS_ROOT, arena, needs_bwrap
+from slow import quick_of_each
 
 from hw4cli.problem.verdict import Verdict
 
@@ -85,6 +86,7 @@ BREAKOUTS = {
 }
 
 
+@quick_of_each(10)
 @pytest.mark.parametrize("name", BREAKOUTS)
 def test_no_breakout_from_the_sandbox_succeeds(arena, name):
     for user in arena.users:
@@ -127,6 +129,7 @@ def course_in_the_system(arena, monkeypatch):
     return arena
 
 
+@quick_of_each(2)
 @pytest.mark.parametrize("name", ["looks for the answer", "unmounts what hides the answer", "opens by handle"])
 def test_cases_results_and_submissions_are_hidden_even_in_a_system_folder(course_in_the_system, name):
     arena = course_in_the_system
@@ -141,6 +144,7 @@ def test_cases_results_and_submissions_are_hidden_even_in_a_system_folder(course
         assert arena.judged("right()", "bwrap", user, hidden=(str(link),)) == (AC, "")
 
 
+@quick_of_each(2)
 @pytest.mark.parametrize("name", ["looks for the answer", "unmounts what hides the answer"])
 @pytest.mark.parametrize("place", ["beside", "above"])
 def test_answers_beside_or_below_the_program_are_hidden(arena, place, name):

@@ -14,6 +14,7 @@ import psutil
 import pytest
 from attacks import IS_ROOT, JUDGES, NOBODY, needs_bwrap, processes_naming
 from helpers import HANGS, JUDGE_T01, make_cases, wait_until
+from slow import quick_of_each
 
 from hw4cli.cli import run_command
 from hw4cli.resources import IMPORT_PATH
@@ -135,6 +136,7 @@ def sandbox(request):
     return request.param
 
 
+@quick_of_each(3)
 @pytest.mark.parametrize("judge", JUDGES)
 @pytest.mark.parametrize(
     ("number", "times", "pause"), [(signal.SIGINT, 2, 0.005), (signal.SIGTERM, 100, 0.0005), (signal.SIGHUP, 30, 0)]

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from contestants import cases, cheat, contestant, judged, nothing_is_left
 from helpers import holds_once
+from slow import slow
 
 from hw4cli.judge.plan import RunSettings
 from hw4cli.judge.scoring.record import decide
@@ -152,6 +153,7 @@ def test_core_files_are_not_written_and_files_are_limited(cases, contestant):
     assert decide(judged(cases, [contestant(body)])) == (AC, "")
 
 
+@slow
 def test_the_judge_adds_less_to_a_small_case_than_five_starts_of_its_program(cases, tmp_path):
     """Compared with starts between them, as milliseconds alone would say how fast this machine is, and how busy."""
     program = tmp_path / "copy"

@@ -11,7 +11,7 @@ from records import COMMITTED, kept, row, written
 from hw4cli.cli.plot import KINDS as OFFERED
 from hw4cli.errors import InputError
 from hw4cli.plans.ladder import VARIANTS
-from hw4cli.show.bars import error, ladder, programs, tiles
+from hw4cli.show.bars import error, ladder, occupancy, programs, tiles
 from hw4cli.show.curves import energy, latency, rate, roofline, speedup
 from hw4cli.show.kinds import KINDS
 from hw4cli.show.records import load
@@ -102,6 +102,17 @@ def test_programs_are_shown_with_their_sum():
     picture = programs([kept("h200-end-to-end")])
     assert len(picture.panels[0].rows) == 30
     assert "sum of the cases: ./hw4 12.43 s, hw4 14.30 s" in picture.notes
+
+
+def test_the_rate_over_occupancy_has_a_dot_for_each_kernel_on_one_case():
+    picture = occupancy([kept("h200-ladder")])
+    (panel,) = picture.panels
+    dots = {one.name: (one.marks[0].at, one.marks[0].value) for one in panel.series}
+    assert picture.title == "Rate over occupancy on t28 (4, 16384, 64)"
+    assert dots["flash"][0] < dots["float4"][0] < dots["naive"][0], "the fastest has the lowest"
+    assert dots["flash"][1] > dots["float4"][1] > dots["naive"][1]
+    with pytest.raises(InputError, match="no record here holds times of kernels on t01"):
+        occupancy([kept("h200-ladder")], "t01")
 
 
 def test_roofs_are_measured_or_there_is_no_roofline():

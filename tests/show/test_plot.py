@@ -102,8 +102,8 @@ def test_without_matplotlib_the_command_tells_how_to_get_it(hw4_here, tmp_path, 
     folder_is_clean(tmp_path)
 
 
-def test_a_matplotlib_that_does_not_load_is_reported(hw4, tmp_path):
-    result = hw4("plot", "rate", LADDER, "-o", tmp_path / "a.svg", env={"MPLBACKEND": "nonsense"})
+def test_a_matplotlib_that_does_not_load_is_reported(hw4_started, tmp_path):
+    result = hw4_started("plot", "rate", LADDER, "-o", tmp_path / "a.svg", env={"MPLBACKEND": "nonsense"})
     fails(result, 3, "pictures need matplotlib, which does not load: ", "'nonsense'")
     folder_is_clean(tmp_path)
 

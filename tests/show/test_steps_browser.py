@@ -12,7 +12,7 @@ from labpage import at, choose, state, texts
 from ownership import owners
 from records import blocks
 
-from hw4cli.lab.stepper.ownership import Digitwise, Linear
+from hw4cli.plans.plan import Digitwise, Linear
 from hw4cli.show.labpage import page
 from hw4cli.show.records import load
 

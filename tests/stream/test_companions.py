@@ -4,6 +4,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
+from slow import quick_of_each
 
 from hw4cli.device.gpu import kernel_of
 from hw4cli.plans.dispatch import AUTO, Choice, candidates
@@ -32,6 +33,7 @@ def test_all_parts_of_all_thirty_files_have_their_kernels_after_a_first_run(cc, 
             assert kernel_of(first.plan(shape.with_batches(part.batches), props)) in compiled, (name, part)
 
 
+@quick_of_each(4)
 @pytest.mark.parametrize("cc", DEVICES)
 @pytest.mark.parametrize("causal", [False, True])
 def test_whatever_a_case_may_need_is_among_its_plans(cc, causal):

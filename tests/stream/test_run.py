@@ -1,4 +1,4 @@
-"""`hw4 INPUTFILE OUTPUTFILE` as its users meet it: real files, real processes, and every way a run can go wrong."""
+"""`hw4 INPUTFILE OUTPUTFILE` as its users meet it: real files, and every way a run can go wrong."""
 
 import os
 import re
@@ -23,7 +23,7 @@ from helpers import (
     wait_until,
     write_case,
 )
-from slow import slow
+from slow import quick_of_each, slow
 
 from hw4cli.problem.workload import Shape
 
@@ -35,11 +35,12 @@ def case(tmp_path):
     return write_case(tmp_path / "case", random_block(3, 130, 32))
 
 
-@pytest.mark.parametrize("shape", [(1, 1, 4), (3, 130, 32), (2, 129, 100), (5, 31, 64)])
-def test_the_default_command_computes_attention(hw4, tmp_path, shape):
+@quick_of_each(2)
+@pytest.mark.parametrize("shape", [(3, 130, 32), (1, 1, 4), (2, 129, 100), (5, 31, 64)])
+def test_the_default_command_computes_attention(hw4_started, tmp_path, shape):
     block = random_block(*shape)
     source = write_case(tmp_path / "in", block)
-    result = hw4("--device", "cpu", source, tmp_path / "out")
+    result = hw4_started("--device", "cpu", source, tmp_path / "out")
     assert result.returncode == 0, result.stderr
     assert re.fullmatch(rf"\(B, N, d\): {re.escape(str(shape))}\nTime: \d+\.\d\d\d seconds\n", result.stdout)
     assert np.abs(read_output(tmp_path / "out", Shape(*shape)) - definition(block)).max() < 2e-5
@@ -64,8 +65,8 @@ def test_quiet_prints_nothing_and_timing_tells_the_stages(hw4, case, tmp_path):
     assert re.fullmatch(rf"kernel: 3 batches by float32, {error}; allowed 0.004; .*CPU.*", kernel)
 
 
-def test_without_a_gpu_auto_computes_on_the_cpu_and_says_so_in_one_line(hw4, case, tmp_path):
-    result = hw4(case, tmp_path / "out", env=NO_GPU)
+def test_without_a_gpu_auto_computes_on_the_cpu_and_says_so_in_one_line(hw4_started, case, tmp_path):
+    result = hw4_started(case, tmp_path / "out", env=NO_GPU)
     assert result.returncode == 0
     assert len(result.stderr.splitlines()) == 1
     assert "no GPU" in result.stderr
@@ -77,8 +78,8 @@ def test_a_cache_folder_that_cannot_be_made_is_no_obstacle(hw4, case, tmp_path):
     assert result.returncode == 0, result.stderr
 
 
-def test_without_a_gpu_cuda_is_refused(hw4, case, tmp_path):
-    fails(hw4("--device", "cuda", case, tmp_path / "out", env=NO_GPU), 3, "no GPU can be used")
+def test_without_a_gpu_cuda_is_refused(hw4_started, case, tmp_path):
+    fails(hw4_started("--device", "cuda", case, tmp_path / "out", env=NO_GPU), 3, "no GPU can be used")
     folder_is_clean(tmp_path, "case")
 
 
@@ -145,8 +146,8 @@ def test_a_file_with_a_commands_name_can_be_named_by_a_path(hw4, tmp_path):
     assert hw4("--device", "cpu", "./judge", "out", cwd=tmp_path).returncode == 0
 
 
-def test_no_words_show_the_help(hw4):
-    result = hw4()
+def test_no_words_show_the_help(hw4_started):
+    result = hw4_started()
     assert "hw4 INPUTFILE OUTPUTFILE" in result.stdout + result.stderr
     assert result.returncode == 2
 
@@ -174,6 +175,7 @@ def test_interrupted_in_the_middle_it_leaves_nothing_behind(tmp_path, stop):
     folder_is_clean(tmp_path, "in", "out")
 
 
+@slow
 def test_ctrl_c_in_a_long_computation_ends_it_within_a_second_of_processor_time(tmp_path):
     source = write_case(tmp_path / "in", random_block(1, 49152, 64))  # 600 GFLOP in a single group
     process = start_hw4("--device", "cpu", source, tmp_path / "out")
@@ -236,8 +238,8 @@ def test_an_output_that_cannot_be_printed_is_one_sentence(case, unbuffered):
     assert "Traceback" not in closed.stderr
 
 
-def test_a_terminal_without_our_letters_is_no_traceback(hw4):
-    assert hw4("--help", env={"PYTHONIOENCODING": "latin-1"}).returncode == 0
+def test_a_terminal_without_our_letters_is_no_traceback(hw4_started):
+    assert hw4_started("--help", env={"PYTHONIOENCODING": "latin-1"}).returncode == 0
 
 
 def test_a_name_that_leads_nowhere_is_one_sentence(hw4, case, tmp_path):

@@ -2,7 +2,7 @@
 
 import numpy as np
 
-from hw4cli.lab.stepper.ownership import Linear
+from hw4cli.plans.plan import Linear
 
 
 def owners(layout, rows, columns, threads):

@@ -6,8 +6,8 @@ from functools import cache
 
 from helpers import ROOT
 
-from hw4cli.lab.arraymodel.launches import array_models, plan_of
 from hw4cli.lab.arrays.named import workload
+from hw4cli.lab.candidates import plan_of
 from hw4cli.lab.measure.gpus import model_named
 from hw4cli.lab.measure.model import launch_models
 from hw4cli.plans.common import converters_of
@@ -43,7 +43,7 @@ def modelled(kernel, workload_text, causal, splits):
     else:
         work = workload(workload_text).work
         plan = plan_of(kernel, work, H200)
-        found = array_models(plan, work, H200, L2_BYTES)
+        found = launch_models(plan, work, H200, L2_BYTES)
     sizes = {launch.symbol: (str(launch.grid), str(plan.splits)) for launch in plan.launches}
     return {model.symbol: (model, sizes[model.symbol]) for model in found}
 

@@ -8,6 +8,7 @@ import time
 
 import pytest
 from helpers import HANGS, ROOT, folder_is_clean, hw4_env, random_block, start_hw4, write_case
+from slow import slow
 
 from hw4cli.system import interrupts
 from hw4cli.system.importing import Importing
@@ -24,6 +25,7 @@ def stopped_after(seconds, command, **settings):
     return process.returncode, stderr.strip()
 
 
+@slow
 def test_ctrl_c_at_any_moment_of_the_start_shows_no_traceback_of_ours(tmp_path):
     case = write_case(tmp_path / "case", random_block(3, 130, 32))
     command = [sys.executable, "-m", "hw4cli", "--device", "cpu", str(case), str(tmp_path / "out")]
@@ -165,6 +167,7 @@ def test_without_the_commands_handlers_importing_changes_nothing():
     assert signal.getsignal(signal.SIGINT) is before
 
 
+@slow
 def test_the_tests_of_ctrl_c_pass_where_it_is_ignored():
     """`make test &` in a script: the shell has SIGINT ignored there."""
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "tests/stream/test_stream_failures.py"]

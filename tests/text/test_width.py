@@ -9,6 +9,7 @@ from boards import ATTACK, RIGHT, write, write_class
 from helpers import fits, on_a_terminal, random_block, run_hw4, write_case
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from slow import quick_of_each
 
 from hw4cli.cli.terminal import ladder
 from hw4cli.plans.ladder import VARIANTS
@@ -26,6 +27,7 @@ def is_whole(shown, plain):
     return sorted(shown.split()) == sorted(plain.split())
 
 
+@quick_of_each(2)
 @pytest.mark.parametrize("width", [*WIDTHS, 200])
 def test_the_ladder_fits(hw4, width):
     code, shown = on_a_terminal(width, "explain", "1,4096,32", env=NO_GPU)
@@ -75,6 +77,7 @@ def test_the_timeline_goes_where_there_is_no_room_for_it():
     assert all(len(line) == 40 for line in timeline.table(40).splitlines()[:-1])
 
 
+@quick_of_each(2)
 @pytest.mark.parametrize("width", WIDTHS)
 @pytest.mark.parametrize("command", [["scoreboard"], ["judge", "--limit", "t02-t05=99", "--rescore"]])
 def test_a_ranking_fits(tmp_path, command, width):
@@ -124,7 +127,7 @@ COLUMNS = st.lists(st.sampled_from(["number", "text"]), min_size=1, max_size=14)
 
 
 @given(st.data(), COLUMNS, st.integers(30, 120))
-@settings(max_examples=200)
+@settings(max_examples=100)
 def test_a_table_of_any_columns_keeps_each_number_on_its_line(data, kinds, width):
     number = st.floats(0, 1e6).map("{:.2f}".format)
     text = st.lists(st.sampled_from(["a", "word", "(2,", "of", "splendour"]), max_size=30).map(" ".join)

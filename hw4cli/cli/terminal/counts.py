@@ -14,7 +14,7 @@ from hw4cli.text.words import columns, wrapped
 
 if TYPE_CHECKING:
     from hw4cli.emulator.counts import Counts, Line
-    from hw4cli.lab.measure.model import LaunchModel
+    from hw4cli.plans.plan import LaunchModel
 
 GPUS = ("GTX 1080", "MI210", "H100")  # of which times are predicted
 SMALL = Workload.one_head(1, 256, 64)  # which is counted, if no shape is given

@@ -4,15 +4,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from hw4cli.errors import MachineError
-from hw4cli.plans.gradients import GRADIENTS
-from hw4cli.plans.kernels16 import KERNELS16
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DeviceProperties
+from hw4cli.plans.registry import ARRAY_KERNELS
 
 if TYPE_CHECKING:
     from hw4cli.lab.measure.explanation import LaunchFacts
 
-ARRAY_KERNELS = (*KERNELS16, *GRADIENTS)
 UNNAMED = "9.0"  # whose GPU is taken where there is none here
 ALL = "all"  # the whole ladder
 KNOWN = frozenset((*VARIANTS, *ARRAY_KERNELS, ALL))
@@ -67,7 +65,7 @@ def launch_table(facts: "Sequence[LaunchFacts]") -> Table:
 
 
 def compiled_table(rows: Sequence[dict[str, Any]]) -> Table:
-    """Resources and occupancy of a program's kernels, of hw4cli.lab.arraymodel.static."""
+    """Resources and occupancy of a program's kernels, of hw4cli.lab.measure.static."""
     header = ["program", "kernel", "threads", "registers", "stack", "shared KB", "blocks/SM", "occupancy", "limited by"]
     return header, [
         [

@@ -19,9 +19,8 @@ from hw4cli.emulator.check import RANDOM_DATA, make_data
 from hw4cli.emulator.counts import EXPONENTIALS, FP32, FP64, WAVEFRONT, Counts
 from hw4cli.emulator.worker import Job, run_jobs
 from hw4cli.errors import KernelError, MachineError
-from hw4cli.lab.measure.model import LaunchModel
 from hw4cli.plans.formulas import ceil_div
-from hw4cli.plans.plan import DeviceProperties, Plan, Tile, Variant, one_split
+from hw4cli.plans.plan import DeviceProperties, LaunchModel, Plan, Tile, Variant, one_split
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel, kernel_path
 from hw4cli.text.progress import Advance, Progress
@@ -144,7 +143,7 @@ def counted_models(
     return models
 
 
-_NUMBERS = [field.name for field in fields(LaunchModel)][1:]
+_NUMBERS = [field.name for field in fields(LaunchModel) if field.compare][1:]
 
 
 def _extended(

@@ -7,9 +7,9 @@ from typing import Any
 from hw4cli.device.occupancy import occupancy
 from hw4cli.errors import MachineError
 from hw4cli.lab.measure.gpus import DRAM, seconds
-from hw4cli.lab.measure.model import LaunchModel, launch_models
+from hw4cli.lab.measure.model import launch_models
 from hw4cli.plans.formulas import FLOAT, ceil_div
-from hw4cli.plans.plan import SHARED_DEFAULT, DeviceProperties, Plan, Variant
+from hw4cli.plans.plan import SHARED_DEFAULT, DeviceProperties, LaunchModel, Plan, Variant
 from hw4cli.problem.workload import Workload
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 
-from hw4cli.lab.stepper.wavefronts import SECTOR, WAVEFRONT
+from hw4cli.plans.work import SECTOR, WAVEFRONT
 
 NVPROF, NCU, ROCPROF = "nvprof", "Nsight Compute", "rocprofv3"
 TIME = "gpu__time_duration.sum"  # Nsight Compute's, in seconds here; of rocprofv3, the dispatch's own

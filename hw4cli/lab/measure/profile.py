@@ -16,8 +16,8 @@ from hw4cli.lab.measure.metrics import (
     impossible,
     value_of,
 )
-from hw4cli.lab.measure.model import LaunchModel
 from hw4cli.lab.record import heading
+from hw4cli.plans.plan import LaunchModel
 
 MB = 1e6
 

@@ -4,15 +4,12 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
 from typing import Any
 
-import numpy as np
-
 from hw4cli.errors import MachineError
-from hw4cli.lab.stepper.ownership import is_known, layouts
-from hw4cli.lab.stepper.work import ALGORITHM_1, UNITS, work
-from hw4cli.plans.common import split_keys
+from hw4cli.lab.stepper.work import ALGORITHM_1, Work, work
 from hw4cli.plans.formulas import FLOAT, ceil_div
-from hw4cli.plans.ladder import VARIANTS, block_of
-from hw4cli.plans.plan import DEVICES, DeviceProperties, Plan
+from hw4cli.plans.ladder import VARIANTS
+from hw4cli.plans.plan import DEVICES, UNITS, DeviceProperties, Plan
+from hw4cli.plans.work import helper_bytes
 from hw4cli.problem.workload import Workload
 
 FIRST = "shared"  # the kernel to begin with: the first whose block is worth a walk
@@ -41,7 +38,7 @@ def data(shapes: Mapping[str, Workload]) -> dict[str, Any]:
     start.
     """
     geometries, works = Table(), Table()
-    kernels = {name: variant for name, variant in VARIANTS.items() if is_known(name)}
+    kernels = {name: variant for name, variant in VARIANTS.items() if variant.block.walk}
 
     def entry(name: str, props: DeviceProperties, shape: Workload) -> Any:
         try:
@@ -67,7 +64,7 @@ def data(shapes: Mapping[str, Workload]) -> dict[str, Any]:
         ],
         "geometries": geometries.values,
         "works": works.values,
-        "algorithm": asdict(ALGORITHM_1),
+        "algorithm": _data(ALGORITHM_1),
         "units": UNITS,
     }
 
@@ -75,10 +72,11 @@ def data(shapes: Mapping[str, Workload]) -> dict[str, Any]:
 def _geometry(plan: Plan, works: Table, props: DeviceProperties) -> dict[str, Any]:
     """What a plan says of each of its blocks."""
     macros, variant = plan.macros, VARIANTS[plan.variant]
-    held, done = layouts(plan.variant, macros), work(block_of(plan.variant).walk, macros, props.cc)
+    assert variant.block.owns is not None
+    (scores, outputs), done = variant.block.owns(macros), work(variant.block, macros, props.cc)
     BR, BC, d, threads = (macros[name] for name in ("BR", "BC", "D", "THREADS"))
     return {
-        "work": works.number(repr(done), lambda: asdict(done)),
+        "work": works.number(repr(done), lambda: _data(done)),
         "BR": BR,
         "BC": BC,
         "d": d,
@@ -93,9 +91,18 @@ def _geometry(plan: Plan, works: Table, props: DeviceProperties) -> dict[str, An
         "main": plan.main,
         "regions": list(variant.regions(d, macros).items()),
         "algorithm_regions": list(_algorithm_1_regions(BR, BC, d).items()),
-        "scores": asdict(held[0]),
-        "outputs": asdict(held[1]),
+        "scores": scores._asdict(),
+        "outputs": outputs._asdict(),
     }
+
+
+def _data(done: Work) -> dict[str, Any]:
+    """A block's work, in dictionaries."""
+    found = asdict(done)
+    for part in found["parts"]:
+        for phase in (*part["phases"], *part["inner"]):
+            phase["moves"] = [move._asdict() for move in phase["moves"]]
+    return found
 
 
 def _algorithm_1_regions(BR: int, BC: int, d: int) -> dict[str, int]:
@@ -108,22 +115,3 @@ def _other_bytes(plan: Plan, shape: Workload) -> tuple[int, int]:
     """Bytes that launches before and after the main one read and write."""
     helpers = [helper_bytes(launch.symbol, plan, shape) for launch in plan.launches]
     return sum(read for read, _ in helpers), sum(written for _, written in helpers)
-
-
-def helper_bytes(symbol: str, plan: Plan, shape: Workload) -> tuple[int, int]:
-    """Bytes that a launch beside the main one reads and writes: K and V become tiles, parts become O. 0 of others."""
-    layout = plan.layout
-    if symbol.endswith("_convert"):
-        return 2 * FLOAT * shape.elements, layout.row_stats - layout.tiles
-    if symbol.endswith("_combine"):
-        parts = layout.size - layout.row_stats
-        return parts * _splits_with_keys(plan, shape) // (plan.splits * shape.N), FLOAT * shape.elements
-    return 0, 0
-
-
-def _splits_with_keys(plan: Plan, shape: Workload) -> int:
-    """In how many splits a row has keys, all rows of a batch together: kernels/schedule.cuh, splits_of."""
-    if not shape.causal:
-        return plan.splits * shape.N
-    keys = split_keys(shape.N, plan.macros["BC"], plan.splits)
-    return int((np.arange(keys, shape.N + keys) // keys).sum())

@@ -1,51 +1,30 @@
-"""What one block of each kernel does, step by step: which tile moves where, and what is computed from it.
+"""What one block of each kernel does, step by step, in words: what is computed from which tile.
 
-The tiles, threads, launches and parts of shared memory are those of the kernels' plans; the order of the steps is that
-of the kernels' loops.
+What moves where in a step is what the kernel's entry says (`Block.steps`); tiles, threads, launches and parts of shared
+memory are those of the kernels' plans; the order of the steps is that of the kernels' loops.
 """
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
-from hw4cli.plans.formulas import FLOAT
-from hw4cli.plans.tensor import HALF
-
-# What amounts are counted in: elements of the block's rows of Q or O; of a tile's rows of K or V; scores of the block's
-# rows with a tile's keys, or with all keys; rows; elements of a whole padded tile; and rows of K or V once for each
-# block that computes some of the rows' O.
-UNITS = ("rows*d", "keys*d", "rows*keys", "rows*N", "rows", "tile", "keys*d*blocks")
-QUERIES, KEYS, SCORES, ALL_SCORES = ({unit: FLOAT} for unit in UNITS[:4])
-WITH_STATS = {**QUERIES, "rows": 2 * FLOAT}  # O, and m and l
-DEVICE, REGISTERS, STAGE = "device", "registers", "stage"  # places beside the named parts of shared memory
-ONE, SPLIT = "one", "split"  # whether a block takes all keys
-SECTION = 16  # batches: SECTION of kernels/schedule.cuh
-
-
-@dataclass(frozen=True)
-class Move:
-    """Bytes between device memory and the block: `what` goes `to` a part of shared memory, to registers, or to device
-    memory; bytes a unit; of the tile so many `ahead`. STAGE is the part whose number is the tile's, modulo all."""
-
-    what: str
-    to: str
-    amount: Mapping[str, int]
-    ahead: int = 0
+from hw4cli.plans.plan import DEVICE, REGISTERS, SECTION, STAGE, Block, Move, Tile
+from hw4cli.plans.tensorwork import lead
+from hw4cli.plans.work import KEYS, QUERIES, WITH_STATS
 
 
 @dataclass(frozen=True)
 class Phase:
-    """A step. It begins the moves, computes from the parts that it `reads`, and then `does` something to a row's
-    numbers: "scores", "max", "sum" (m and l, or l), "values" (O), "done". The parts in `come` have come, too.
-    In the text, {tile}, {keys} and {rows} stand for numbers. A phase with `only` is left out unless the keys are, or
-    are not, split."""
+    """A step, with the moves that the kernel's entry has under its name. It begins these, computes from the parts that
+    it `reads`, and then `does` something to a row's numbers: "scores", "max", "sum" (m and l, or l), "values" (O),
+    "done". The parts in `come` have come, too. In the text, {tile}, {keys} and {rows} stand for numbers. A phase with
+    `only` is left out unless the keys are, or are not, split."""
 
     name: str
     text: str
-    moves: tuple[Move, ...] = ()
     reads: tuple[str, ...] = ()
     does: str = ""
-    only: str = ""
     come: tuple[str, ...] = ()
+    moves: tuple[Move, ...] = ()
+    only: str = ""
 
 
 @dataclass(frozen=True)
@@ -83,16 +62,12 @@ def _each_tile(*phases: Phase) -> Part:
 LOAD_TILE = Phase(
     "Load K and V",
     "Tile {tile}: K and V of keys {keys} come to shared memory. A barrier, and all threads see them.",
-    (Move("K", "K", KEYS), Move("V", "V", KEYS)),
 )
-STORE = Phase("Store O", "O / l goes to device memory.", (Move("O", DEVICE, QUERIES),), (), "done", ONE)
+STORE = Phase("Store O", "O / l goes to device memory.", does="done")
 STORE_PART = Phase(
     "Store a part",
     "This block had a part of the keys: O, not yet divided, m and l go to scratch. A last launch adds up the parts.",
-    (Move("O", DEVICE, WITH_STATS),),
-    (),
-    "done",
-    SPLIT,
+    does="done",
 )
 
 
@@ -101,13 +76,12 @@ def _plain(scores: str, softmax: str, values: str, s_at: str = REGISTERS) -> Wor
     load_q = Phase(
         "Load Q",
         "The block's rows {rows} of Q, times log2(e)/√d, come to shared memory, and stay.",
-        (Move("Q", "Q", QUERIES),),
     )
     loop = (
         LOAD_TILE,
-        Phase("Scores", f"S = Q Kᵀ of this tile: {scores}", (), ("Q", "K"), "scores"),
-        Phase("Softmax", f"{softmax} What was added up before is multiplied by α = 2^(old m − m).", (), (s_at,), "sum"),
-        Phase("Values", f"O = α O + P V: {values}", (), (s_at, "V"), "values"),
+        Phase("Scores", f"S = Q Kᵀ of this tile: {scores}", ("Q", "K"), "scores"),
+        Phase("Softmax", f"{softmax} What was added up before is multiplied by α = 2^(old m − m).", (s_at,), "sum"),
+        Phase("Values", f"O = α O + P V: {values}", (s_at, "V"), "values"),
     )
     note = "A tile is used when all of it has come: nothing is computed while it is on its way."
     return Work((_once(load_q), _each_tile(*loop), _once(STORE)), "online", note)
@@ -130,13 +104,11 @@ PLAIN = {
 ASK_K = Phase(
     "Ask for K, load Q",
     "The first tile of K is asked for; meanwhile rows {rows} of Q are scaled and turned k-major.",
-    (Move("K", "K", KEYS), Move("Q", "Q", QUERIES)),
 )
 SCORES_BESIDE_V = Phase(
     "Scores, V comes",
     "K of tile {tile} has come. V is asked for, and beside the copy S = Q Kᵀ is computed: 8 rows by an eighth of the "
     "keys a thread, in registers.",
-    (Move("V", "V", KEYS),),
     ("Q", "K"),
     "scores",
 )
@@ -144,13 +116,12 @@ SOFTMAX_BESIDE_K = Phase(
     "Softmax, K comes",
     "V has come, and all threads have read K: the copy of its next tile is issued. P = 2^S goes to shared memory; "
     "m stays 0.",
-    (Move("K", "K", KEYS, ahead=1),),
     (REGISTERS,),
     "sum",
     come=("V",),
 )
 VALUES_BESIDE_K = Phase(
-    "Values", "O += P V, beside the copy of K: 8 rows by d/8 columns a thread.", (), ("P", "V"), "values"
+    "Values", "O += P V, beside the copy of K: 8 rows by d/8 columns a thread.", ("P", "V"), "values"
 )
 CHECK = Phase(
     "Check",
@@ -172,26 +143,17 @@ NAIVE_SCORES = Phase(
     "Scores",
     "naive_scores has a block for each tile of S: this one reads its rows of Q and keys {keys} of K, and writes a tile "
     "of S to device memory.",
-    (Move("Q", REGISTERS, QUERIES), Move("K", REGISTERS, KEYS), Move("S", DEVICE, SCORES)),
-    (),
-    "scores",
+    does="scores",
 )
-READ_S = Move("S", REGISTERS, ALL_SCORES)
 NAIVE_SOFTMAX = (
-    Phase("Maximum", "naive_softmax has a warp for each row. It reads all of S for m,", (READ_S,), (), "max"),
-    Phase("Sum", "reads it again for l, the sum of e^(S − m),", (READ_S,), (), "sum"),
-    Phase(
-        "Weights",
-        "and reads it once more, to write P = e^(S − m) / l in its place.",
-        (READ_S, Move("S", DEVICE, ALL_SCORES)),
-    ),
+    Phase("Maximum", "naive_softmax has a warp for each row. It reads all of S for m,", does="max"),
+    Phase("Sum", "reads it again for l, the sum of e^(S − m),", does="sum"),
+    Phase("Weights", "and reads it once more, to write P = e^(S − m) / l in its place."),
 )
 NAIVE_VALUES = Phase(
     "Values",
     "naive_values has a thread for each element of O: it adds up P V along the keys, here {keys}.",
-    (Move("S", REGISTERS, SCORES), Move("V", REGISTERS, {"keys*d*blocks": FLOAT})),
-    (),
-    "values",
+    does="values",
 )
 NAIVE = Work(
     (_each_tile(NAIVE_SCORES), _once(*NAIVE_SOFTMAX), _each_tile(NAIVE_VALUES), _once(STORE)),
@@ -208,31 +170,27 @@ FLOAT64 = Work(
             Phase(
                 "Load Q",
                 "Rows {rows} of Q become doubles in registers, a quarter of a row in each lane.",
-                (Move("Q", REGISTERS, QUERIES),),
             )
         ),
         _each_tile(
             Phase(
                 "Load K",
                 "First pass, tile {tile}: K of keys {keys} becomes doubles in shared memory.",
-                (Move("K", "K", KEYS),),
             ),
-            Phase("Maximum", "Four lanes compute each score together; m is the largest so far.", (), ("K",), "max"),
+            Phase("Maximum", "Four lanes compute each score together; m is the largest so far.", ("K",), "max"),
         ),
         _each_tile(
             Phase(
                 "Load K and V",
                 "Second pass, tile {tile}: K of keys {keys} comes again, and V with it.",
-                (Move("K", "K", KEYS), Move("V", "V", KEYS)),
             ),
-            Phase("Weights", "The scores again; P = e^(S − m) with the final m; l += ΣP.", (), ("K",), "sum"),
-            Phase("Values", "O += P V in registers.", (), ("V",), "values"),
+            Phase("Weights", "The scores again; P = e^(S − m) with the final m; l += ΣP.", ("K",), "sum"),
+            Phase("Values", "O += P V in registers.", ("V",), "values"),
         ),
         _once(STORE),
     ),
     "first",
     "Two passes over the keys: nothing is ever rescaled, and K is read twice.",
-    section=1,
 )
 OTHERS = {"three launches": NAIVE, "register tiles": FLASH, "two passes": FLOAT64}
 
@@ -241,20 +199,20 @@ INNER_LOOP = (
     Phase(
         "Load Q, O, m, l",
         "Inner loop, rows {rows}: Q comes, and what O, m and l were after the tiles of keys before.",
-        (Move("Q", "Q", QUERIES), Move("O, m, l", "O", WITH_STATS)),
+        moves=(Move("Q", "Q", QUERIES), Move("O, m, l", "O", WITH_STATS)),
     ),
-    Phase("Scores", "S = Q Kᵀ of these rows and this tile.", (), ("Q", "K"), "scores"),
-    Phase("Softmax", "m and l of the rows follow; P = e^(S − m).", (), ("S",), "sum"),
+    Phase("Scores", "S = Q Kᵀ of these rows and this tile.", ("Q", "K"), "scores"),
+    Phase("Softmax", "m and l of the rows follow; P = e^(S − m).", ("S",), "sum"),
     Phase(
         "Values, store",
         "O becomes what it would be if there were no further keys, and goes back to device memory, m and l with it.",
-        (Move("O, m, l", DEVICE, WITH_STATS),),
         ("S", "V", "O"),
         "values",
+        moves=(Move("O, m, l", DEVICE, WITH_STATS),),
     ),
 )
 ALGORITHM_1 = Work(
-    (Part((LOAD_TILE,), tiles=True, inner=INNER_LOOP),),
+    (Part((replace(LOAD_TILE, moves=(Move("K", "K", KEYS), Move("V", "V", KEYS))),), tiles=True, inner=INNER_LOOP),),
     "online",
     "The first paper's loops: a tile of K and V comes once, and every tile of Q and O for each of them. Kernel paper "
     "has this order: a batch is one block's work, and O crosses device memory again and again.",
@@ -262,44 +220,48 @@ ALGORITHM_1 = Work(
 )
 
 
-def work(walk: str, macros: Mapping[str, int], cc: int) -> Work:
-    """What a block does, compiled with these macros, by `Block.walk` of its kernel's entry. Raises KeyError for a walk
-    that is not known."""
-    if walk == "tensor cores":
-        return _by_tensor_cores(macros, cc)
-    return {**PLAIN, **OTHERS}[walk]
+def work(block: Block, macros: Tile, cc: int) -> Work:
+    """What a kernel's block does, compiled with these macros: the text that its `Block.walk` names, with the moves of
+    its steps. Raises KeyError for a walk that is not known."""
+    assert block.steps is not None
+    text = _by_tensor_cores(macros, cc) if block.walk == "tensor cores" else {**PLAIN, **OTHERS}[block.walk]
+    steps = {(step.name, step.tiles): step for step in block.steps(macros)}
+
+    def moving(phase: Phase, tiles: bool) -> Phase:
+        step = steps.get((phase.name, tiles))
+        return replace(phase, moves=step.moves, only=step.only) if step else phase
+
+    parts = (replace(part, phases=tuple(moving(one, part.tiles) for one in part.phases)) for part in text.parts)
+    return replace(text, parts=tuple(parts), section=block.section)
 
 
-def _by_tensor_cores(macros: Mapping[str, int], cc: int) -> Work:
+def _by_tensor_cores(macros: Tile, cc: int) -> Work:
     pieces, inblock, groups, stages = (macros[name] for name in ("PV_PIECES", "INBLOCK", "WARPGROUPS", "STAGES"))
     lo = "lo in 8-bit integers" if macros["INT8"] else "lo"
     split = f"K hi, K {lo}, {'V hi and V lo' if pieces == 2 else 'and V'}"
     multiply = "four warps ask for 64 rows (wgmma)" if groups else "each warp multiplies its own rows (mma.sync)"
     values = "P hi V hi + P lo V hi + P hi V lo" if pieces == 2 else "P V, P rounded to fp16"
-    q_at = "Q" if inblock and groups else REGISTERS
-    load_q = Phase("Load Q", f"Rows {{rows}} of Q, scaled, become hi in fp16 and {lo}.", (Move("Q", q_at, QUERIES),))
+    load_q = Phase("Load Q", f"Rows {{rows}} of Q, scaled, become hi in fp16 and {lo}.")
     lazy = "m moves only if P could pass 2^8. P = 2^(S − m) goes from accumulator to operand in registers."
     compute = (
-        Phase("Scores", f"S = Q hi K hi + Q lo K hi + Q hi K lo: {multiply}.", (), (STAGE,), "scores"),
-        Phase("Softmax", lazy, (), (REGISTERS,), "sum"),
-        Phase("Values", f"O += {values}. The next scores are under way meanwhile.", (), (STAGE,), "values"),
+        Phase("Scores", f"S = Q hi K hi + Q lo K hi + Q hi K lo: {multiply}.", (STAGE,), "scores"),
+        Phase("Softmax", lazy, (REGISTERS,), "sum"),
+        Phase("Values", f"O += {values}. The next scores are under way meanwhile.", (STAGE,), "values"),
     )
     if inblock:
         convert = Phase(
             "Load and convert",
             f"Tile {{tile}}: keys {{keys}} come as float32; the threads make {split} of them, into a stage.",
-            (Move("K, V", STAGE, {"keys*d": 2 * FLOAT}),),
         )
         note = "Few keys: each block converts them for itself, which is less traffic than a launch for all of them."
         return Work((_once(load_q), _each_tile(convert, *compute), _once(STORE)), "lazy", note)
-    lead = stages - (2 if macros["BC"] > macros["SUB"] or macros.get("GROUPS") else 3)  # Ring::LEAD of split_mma.cuh
+    ahead = lead(macros)
     copier = "the bulk copy engine" if cc >= 90 else "asynchronous copies"
-    tiles = [Move("K, V", STAGE, {"tile": HALF * (2 + pieces)}, ahead) for ahead in range(lead + 1)]
-    counted = f"tiles 0 to {lead - 1}" if lead > 1 else "tile 0"
+    counted = f"tiles 0 to {ahead - 1}" if ahead > 1 else "tile 0"
     convert = Phase("Convert", f"A launch before this one has turned all of K and V into tiles of {split}, in scratch.")
-    begin = Phase("Ask ahead", f"{copier.capitalize()}: {counted} into their stages.", tuple(tiles[:-1]))
-    ahead = Phase("Ask ahead", f"{copier.capitalize()}: {{next}}", (tiles[-1],))
+    begin = Phase("Ask ahead", f"{copier.capitalize()}: {counted} into their stages.")
+    ask = Phase("Ask ahead", f"{copier.capitalize()}: {{next}}")
     turns = " Groups of four warps take turns; one warp more copies." if macros.get("GROUPS") else ""
-    note = f"A ring of {stages} stages: {lead} on their way while one is used, so that no copy is waited for.{turns}"
-    loop = _each_tile(ahead, *compute)
+    note = f"A ring of {stages} stages: {ahead} on their way while one is used, so that no copy is waited for.{turns}"
+    loop = _each_tile(ask, *compute)
     return Work((_once(convert, begin, load_q), loop, _once(STORE, STORE_PART)), "lazy", note, overlaps=True)

@@ -177,14 +177,20 @@ class Material:
             return Workload.one_head(found.B, found.N, found.setting.d)
         return suite.cases()[self.case].shape if self.case in suite.cases() else None
 
+    def text(self, kernel: str) -> str | None:
+        """The text of a kernel's file, the author's own or hw4's; None where there is none."""
+        if not is_own_kernel(kernel):
+            return texts().get(f"{kernel}.cu")
+        try:
+            return read_regular(Path(self._file_of(kernel))).decode()
+        except (OSError, ValueError, InputError):
+            return None
+
     def story(self, kernel: str) -> Story | None:
         """What the header of the author's own file says of its kernel; None of a kernel of hw4's, whose words are not
         the author's, and where there is no such file."""
-        if not is_own_kernel(kernel):
-            return None
-        try:
-            text = read_regular(Path(self._file_of(kernel))).decode()
-        except (OSError, ValueError, InputError):
+        text = self.text(kernel) if is_own_kernel(kernel) else None
+        if text is None:
             return None
         name = Path(kernel).stem
         return story_of(name, {**texts(), f"{name}.cu": text})

@@ -9,7 +9,7 @@ from string import Template
 from hw4cli.errors import InputError, os_error
 from hw4cli.resources import data_path
 from hw4cli.show.draw import render
-from hw4cli.show.report import amdparts, document, figures, kernelparts, measuredparts
+from hw4cli.show.report import amdparts, code, document, figures, kernelparts, measuredparts
 from hw4cli.show.report.figures import Figures
 from hw4cli.show.report.material import Material
 from hw4cli.show.report.page import is_ours
@@ -53,6 +53,7 @@ class Contents:
 TEXTS = {
     "about": measuredparts.about,
     "idea": kernelparts.idea,
+    "listing": code.listing,
     "geometry": kernelparts.geometry,
     "launch": kernelparts.launch,
     "sram": kernelparts.sram,
@@ -62,7 +63,7 @@ TEXTS = {
     "amd": amdparts.experiments,
     "headroom": measuredparts.headroom,
 }
-PARTS = {"structure": structure, "step": statistics}  # the blocks of a step
+PARTS = {"structure": structure, "code": code.change, "step": statistics}  # the blocks of a step
 NAMES = ("judged", *TEXTS, *figures.MAKERS)
 
 

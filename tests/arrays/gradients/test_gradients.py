@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from definitions import definition
 from halves import numbers, rounded
-from slow import quick_of_each
+from slow import quick_of_each, slow
 
 from hw4cli import attention, attention_backward
 from hw4cli.arrays.gradients.emulated import run_backward
@@ -63,21 +63,25 @@ def test_causal_gradients_stop_at_the_diagonal(offset):
     assert_right(Workload(FLOAT32, 2, 1, 1, 130, 100, 32, True, offset))
 
 
+@slow
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
 def test_elements_of_16_bits_are_widened_and_rounded(dtype):
     assert_right(Workload(dtype, 1, 2, 1, 33, 50, 40, True, 17))
 
 
+@slow
 def test_heads_that_share_keys_are_added_up():
     assert_right(Workload(FLOAT32, 2, 6, 2, 40, 70, 16))
 
 
+@slow
 @pytest.mark.parametrize("tile", [tile for tiles in TILES.values() for tile in tiles[1:]])
 def test_smaller_tiles_give_the_same_answers(tile):
     width = next(width for width, tiles in TILES.items() if tile in tiles)
     assert_right(Workload(FLOAT32, 1, 1, 1, 70, 41, width, True, 3), tile=tile)
 
 
+@slow
 def test_every_order_of_threads_gives_the_same_bits():
     work = Workload(FLOAT32, 1, 2, 1, 70, 70, 32, True)
     first, *others = (
@@ -86,10 +90,12 @@ def test_every_order_of_threads_gives_the_same_bits():
     assert all(np.array_equal(a, b) for other in others for a, b in zip(first, other, strict=True))
 
 
+@slow
 def test_gradients_are_right_with_64_lanes_to_a_warp():
     assert_right(Workload(FLOAT32, 1, 2, 2, 70, 65, 64, True), lanes=64)
 
 
+@slow
 @pytest.mark.parametrize(("factor", "allowed"), [(1e-3, 5e-6), (30.0, 5e-4)])
 def test_gradients_of_small_and_of_large_elements_are_right(factor, allowed):
     """Scores of thousands are rounded by 2^-12 in float32, and so are the weights."""
@@ -157,6 +163,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence():
         attention_backward(do, q, k, v, o.astype(np.float16), lse)
 
 
+@slow
 @pytest.mark.parametrize("cc", [61, 75, 86, 90])
 def test_no_register_spills(cc):
     compiler = compiler_for(DEVICES[cc])

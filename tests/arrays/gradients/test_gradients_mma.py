@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from definitions import definition
-from slow import quick_of_each
+from slow import quick_of_each, slow
 from test_gradients import assert_right, operands
 
 from hw4cli.arrays.gradients.emulated import run_backward
@@ -36,6 +36,7 @@ def test_float32_gradients_by_tensor_cores_are_as_right_as_by_float32_alone(d):
     assert_right_by_mma(Workload(FLOAT32, 1, 2, 2, 70, 65, d))
 
 
+@slow
 @pytest.mark.parametrize("offset", [0, 30, -40])
 def test_causal_gradients_stop_at_the_diagonal(offset):
     assert_right_by_mma(Workload(FLOAT32, 2, 1, 1, 130, 100, 32, True, offset))
@@ -49,17 +50,20 @@ def test_gradients_of_16_bits_are_right_and_free_of_races(dtype, d):
     assert_right_by_mma(Workload(dtype, 1, 2, 1, 150, 140, d, True, 17))
 
 
+@slow
 @pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16])
 def test_heads_that_share_keys_are_added_up(dtype):
     assert_right_by_mma(Workload(dtype, 2, 6, 2, 40, 70, 16))
 
 
+@slow
 def test_one_row_and_one_key_are_enough():
     assert_right_by_mma(Workload(FLOAT32, 1, 1, 1, 1, 200, 64))
     dq, dk, _ = assert_right_by_mma(Workload(FLOAT32, 1, 1, 1, 200, 1, 64), allowed=1e-2)
     assert np.abs(dq).max() < 1e-5 > np.abs(dk).max(), "one key has all the weight: its score does not matter"
 
 
+@slow
 def test_every_order_of_threads_gives_the_same_bits():
     work = Workload(FLOAT32, 1, 2, 1, 70, 170, 32, True, 100)
     orders = (("forward",), ("reverse",), ("random", 5))
@@ -67,12 +71,14 @@ def test_every_order_of_threads_gives_the_same_bits():
     assert all(np.array_equal(a, b) for other in others for a, b in zip(first, other, strict=True))
 
 
+@slow
 @pytest.mark.parametrize(("wide", "width"), [key for key, tiles in mma.DQ_TILES.items() if len(tiles) > 1])
 def test_tiles_for_less_shared_memory_give_the_same_answers(wide, width):
     tiling = mma.Tiling(mma.DQ_TILES[wide, width][-1], mma.DKDV_TILES[wide, width][-1])
     assert_right_by_mma(Workload(FLOAT32 if wide else FLOAT16, 1, 1, 1, 70, 41, width, True, 3), tile=tiling)
 
 
+@slow
 @pytest.mark.parametrize(("factor", "allowed"), [(1e-9, 2e-6), (1e-3, 2e-6), (30.0, 5e-4)])
 def test_gradients_of_small_and_of_large_elements_are_right(factor, allowed):
     """Scores of thousands are rounded by 2^-12 in float32."""
@@ -84,6 +90,7 @@ def test_gradients_of_small_and_of_large_elements_are_right(factor, allowed):
         assert np.abs(one - right).max() <= allowed * np.abs(right).max()
 
 
+@slow
 def test_a_weight_of_one_is_one_however_large_its_score_and_however_the_lse_was_rounded():
     """Scores of thousands: two kernels' float32 know them, and the LSE, to a thousandth."""
     work = Workload(FLOAT32, 1, 2, 2, 65, 65, 64, True)
@@ -98,6 +105,7 @@ def test_a_weight_of_one_is_one_however_large_its_score_and_however_the_lse_was_
         assert np.abs(one - right).max() <= allowed * np.abs(right).max()
 
 
+@slow
 def test_shares_of_some_keys_add_up_to_the_gradients_of_all():
     """There the LSE and O are of all keys, and a row's weights do not add up to 1."""
     work = Workload(FLOAT32, 1, 2, 1, 40, 70, 32)
@@ -114,6 +122,7 @@ def test_shares_of_some_keys_add_up_to_the_gradients_of_all():
         assert np.abs(one - right).max() <= 2e-6 * np.abs(right).max()
 
 
+@slow
 def test_batches_heads_and_rows_of_very_different_sizes_keep_their_digits():
     """Sizes differ by 1e24 from head to head, and by 1e4 from row to row of dO and of V."""
     work = Workload(FLOAT32, 1, 3, 3, 96, 96, 64, True)
@@ -132,6 +141,7 @@ def test_batches_heads_and_rows_of_very_different_sizes_keep_their_digits():
     assert rows.max() <= 1e-3
 
 
+@slow
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
 def test_small_gradients_of_16_bits_do_not_vanish_on_the_way(dtype):
     """dS of 1e-8 is less than fp16 holds; dQ and dK are not, where K and Q are large."""
@@ -140,12 +150,14 @@ def test_small_gradients_of_16_bits_do_not_vanish_on_the_way(dtype):
     assert_right_by_mma(work, given=(do * 1e-5, q * 0.1, k * 30, v))
 
 
+@slow
 def test_rows_that_see_no_key_and_keys_that_no_row_sees_have_no_gradient():
     dq, _, _ = assert_right_by_mma(Workload(FLOAT32, 1, 1, 1, 300, 80, 32, True, -220))
     _, dk, dv = assert_right_by_mma(Workload(BFLOAT16, 1, 1, 1, 80, 300, 64, True, 0))
     assert not dq[:, :, :220].any() and not dk[:, :, 80:].any() and not dv[:, :, 80:].any()
 
 
+@slow
 def test_an_infinite_element_spoils_no_row_that_it_does_not_reach():
     work = Workload(FLOAT32, 1, 2, 2, 70, 70, 32)
     do, q, k, v = (x.astype(np.float32) for x in operands(work))
@@ -179,6 +191,7 @@ TIGHT = [
 ]
 
 
+@slow
 @pytest.mark.parametrize(("cc", "dtype", "d", "most"), TIGHT)
 def test_no_register_spills(cc, dtype, d, most):
     planned = choice.plan(Workload.square(dtype, 1, 4, 1024, d, True), DEVICES[cc], mma.NAME)

@@ -5,7 +5,7 @@ from itertools import product
 
 import numpy as np
 import pytest
-from slow import quick_of_each
+from slow import quick_of_each, slow
 from test_gradients import as_numbers, as_words, assert_right, operands
 
 from hw4cli.device.kernelcheck import compiler_for
@@ -44,6 +44,7 @@ def test_gradients_by_warpgroups_are_right_and_free_of_races(work, kernel):
     assert_right(work, kernel=kernel, cc=90)
 
 
+@slow
 @pytest.mark.parametrize("kernel", KERNELS)
 @pytest.mark.parametrize(("d", "allowed"), [(64, 2.5e-3), (128, 2.9e-3)])
 def test_ds_comes_from_weights_that_are_not_rounded_yet(d, allowed, kernel):
@@ -57,6 +58,7 @@ def test_ds_comes_from_weights_that_are_not_rounded_yet(d, allowed, kernel):
         assert error <= allowed * np.linalg.norm(right)
 
 
+@slow
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_rows_that_see_no_key_and_keys_that_no_row_sees_have_no_gradient(kernel):
     dq, _, _ = assert_right(Workload(FLOAT16, 1, 1, 1, 300, 80, 64, True, -220), kernel=kernel, cc=90)
@@ -64,6 +66,7 @@ def test_rows_that_see_no_key_and_keys_that_no_row_sees_have_no_gradient(kernel)
     assert not dq[:, :, :220].any() and not dk[:, :, 80:].any() and not dv[:, :, 80:].any()
 
 
+@slow
 @pytest.mark.parametrize("kernel", KERNELS)
 def test_every_order_of_threads_and_every_number_of_blocks_gives_the_same_bits(kernel):
     work = Workload(BFLOAT16, 1, 2, 2, 200, 300, 64, True, 100)
@@ -72,6 +75,7 @@ def test_every_order_of_threads_and_every_number_of_blocks_gives_the_same_bits(k
     assert all(np.array_equal(a, b) for other in others for a, b in zip(first, other, strict=True))
 
 
+@slow
 @pytest.mark.parametrize("kernel", [*KERNELS, ATOMIC.name])
 @pytest.mark.parametrize(("dtype", "causal"), [(FLOAT16, False), (BFLOAT16, True)])
 @pytest.mark.parametrize("d", [64, 128])
@@ -133,6 +137,7 @@ def test_one_pass_works_on_as_many_heads_at_a_time_as_were_the_fastest(work, hea
     assert section(work) == heads
 
 
+@slow
 @pytest.mark.parametrize("kernel", [*KERNELS, ATOMIC.name])
 @pytest.mark.parametrize(("rows", "causal"), [(70, False), (200, True)])
 def test_keys_that_are_not_there_weigh_nothing_however_small_the_scores(kernel, rows, causal):

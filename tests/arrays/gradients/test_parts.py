@@ -39,6 +39,7 @@ def test_parts_whose_rows_see_no_key_are_left_out():
     assert not dq[:, :, :220].any()
 
 
+@slow
 def test_parts_are_right_where_sums_are_added_as_they_come():
     assert_right(WORKLOADS[1][0], kernel=ATOMIC.name, cc=90, tile=WORKLOADS[1][1])
 

@@ -8,6 +8,7 @@ import pytest
 from definitions import definition as definition_of
 from helpers import definition, random_block
 from mistakes import MISTAKES, attention
+from slow import quick_of_each
 from test_diagnosis import TOLERANCE, diagnose  # noqa: F401 (a fixture)
 
 from hw4cli.problem.errormap import ErrorMap
@@ -183,6 +184,7 @@ NEARLY = [
 ]
 
 
+@quick_of_each(2)
 @pytest.mark.parametrize("change", NEARLY)
 def test_what_is_said_of_an_output_that_nearly_has_a_mistake_is_so(diagnose, change):  # noqa: F811
     rng, said = np.random.default_rng(3), 0
@@ -212,6 +214,7 @@ def equal_values(block):
     block[:, 2] = block[:, 2, :1]
 
 
+@quick_of_each(4)
 @pytest.mark.parametrize("N", [1, 2, 3])
 @pytest.mark.parametrize("change", [lambda block: None, equal_keys, equal_values, constant, zeros])
 def test_what_is_said_of_the_smallest_cases_and_of_constant_data_is_so(diagnose, N, change):  # noqa: F811
@@ -248,6 +251,7 @@ def test_a_permuted_v_is_not_a_softmax_of_the_columns(diagnose):  # noqa: F811
     assert found.mistake is None or "softmax goes" not in found.mistake
 
 
+@quick_of_each(8)
 @pytest.mark.parametrize("k", [2, 3, 4, 6, 8, 12, 16, 24, 40, 64, 99])
 @pytest.mark.parametrize("first", [True, False])
 def test_any_number_of_keys_that_are_left_out_is_found(diagnose, k, first):  # noqa: F811

@@ -181,6 +181,7 @@ def test_rules_of_a_newer_version_are_not_guessed(single):
     fails(run_here("scoreboard", single), 2, "schema 2, but this hw4 reads schema 1")
 
 
+@slow
 def test_rescorings_at_once_lose_no_rule(single):
     wanted = [("--limit", f"{case}=3") for case in RUNS] + [("--penalty", "7"), ("--rank-by", "passed")]
     started = [start_hw4("judge", "--rescore", single, *options) for options in wanted]

@@ -13,6 +13,7 @@ from definitions import definition
 from fakegpu import FakeTimer
 from helpers import ROOT, fails, fits, hw4_env, on_a_terminal
 from records import as_written
+from slow import quick_of_each
 
 from benchmarks.pages.arrays import arrays
 from hw4cli.cli.bench import PEERS
@@ -230,6 +231,7 @@ def test_bad_requests_in_python_are_one_sentence_before_a_gpu_is_looked_for(aske
     assert PEERS == WORDS, "which the command's help has without importing them"
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize("width", [60, 200])
 def test_a_table_fits_the_terminal(width):
     args = ("bench", "half", "flash", CASE, "N=9 d=8 dtype=fp32", "--sustained")

@@ -9,6 +9,7 @@ import fakecupy
 import pytest
 from fakegpu import FakeTimer
 from helpers import ROOT, csv_rows, fails, fits, hw4_env, on_a_terminal
+from slow import quick_of_each
 from test_measure import Answering
 
 from hw4cli.cli.tune import OF_ARRAYS
@@ -112,6 +113,7 @@ ARGUMENTS = ("tune", "half_mma", "B=1 H=1 N=64 d=32 dtype=fp16", "--gpu", "T4")
 SHORT_ROWS = ("tune", "half", "B=1 H=1 N=64 d=64 dtype=fp16", "--gpu", "H100")
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize("arguments", [ARGUMENTS, SHORT_ROWS])
 def test_without_a_gpu_what_could_start_is_listed(arguments, tmp_path):
     command = [sys.executable, "-c", FEW, *arguments, "-o", tmp_path / "a.csv"]

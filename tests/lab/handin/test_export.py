@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from helpers import fails, hw4_env, random_block, run_hw4
 from needs import COMPILER, needs
-from slow import few, slow
+from slow import few, quick_of_each, slow
 
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.device.ownkernel import kernel_named
@@ -80,6 +80,7 @@ def test_the_same_text_is_written_by_another_process_and_for_the_compiler_of_the
     assert amd == hw4_here("export", "naive", "--for", "hip").stdout
 
 
+@quick_of_each(8)
 @pytest.mark.parametrize("kernel", ALONE)
 @pytest.mark.parametrize("target", [NVCC, HIP])
 def test_a_program_says_what_it_is_and_needs_no_other_file(exported, kernel, target):

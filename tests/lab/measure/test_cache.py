@@ -6,8 +6,9 @@ import numpy as np
 import pytest
 from helpers import ROOT
 
+from hw4cli.lab.measure.cache import MOST_VISITS, read_again
 from hw4cli.lab.measure.gpus import model_named
-from hw4cli.lab.stepper.cache import AS_THEY_END, IN_ROUNDS, MOST_VISITS, Visit, read_again
+from hw4cli.plans.plan import Visit, Visits
 
 
 def causal(heads, together, tiles=40, keys=200, slots=132):
@@ -22,14 +23,14 @@ def causal(heads, together, tiles=40, keys=200, slots=132):
 
 def test_heads_that_are_worked_on_together_come_again_where_the_cache_does_not_hold_them():
     """A head has 4 MB: 16 are more than the cache holds, 8 are not."""
-    read = {n: read_again(causal(32, n), 132, 512, 50 << 20) for n in (8, 16)}
+    read = {n: read_again(Visits(causal(32, n), 132, 512), 50 << 20) for n in (8, 16)}
     assert read[16] > 100e6 > 10 * read[8]
-    assert read_again(causal(32, 16), 132, 512, 500 << 20) == 0
+    assert read_again(Visits(causal(32, 16), 132, 512), 500 << 20) == 0
 
 
 def test_the_order_in_which_blocks_take_tiles_decides_how_far_they_are_apart():
     """Blocks that get all the long tiles fall behind, and find the keys gone that others have used."""
-    apart, together = (read_again(causal(32, 16), 132, 512, 50 << 20, order) for order in (IN_ROUNDS, AS_THEY_END))
+    apart, together = (read_again(Visits(causal(32, 16), 132, 512, in_rounds), 50 << 20) for in_rounds in (True, False))
     assert apart > 1.3 * together
 
 
@@ -51,7 +52,7 @@ def test_keys_that_many_blocks_read_lie_in_both_halves_of_the_cache():
     def again(mib, readers):
         keys = [n % readers for n in range(2 * 132)]
         visits = [Visit(key, 0, rows // readers, 0, 0) for key in keys]
-        return read_again(visits, 132, (mib << 20) // rows, size, IN_ROUNDS) / (mib << 20)
+        return read_again(Visits(visits, 132, (mib << 20) // rows, in_rounds=True), size) / (mib << 20)
 
     assert again(36, 1) > 0.9 > 0.05 > again(26, 1)
 
@@ -60,12 +61,12 @@ def test_what_a_block_leaves_of_its_rows_comes_from_dram_again_where_much_was_to
     def again(between):
         mine = [Visit(0, 0, 64, 1000, 1000, rows=7)]
         last = [Visit(0, 64, 128, 1000, 1000, rows=7, adds=True)]
-        return read_again([*mine, Visit(1, 0, 32, between, 0), *last], 1, 4, 1 << 20)
+        return read_again(Visits([*mine, Visit(1, 0, 32, between, 0), *last], 1, 4), 1 << 20)
 
     assert again(0) == 0
     assert again(20 << 20) == 2000  # Q, and O
 
 
 def test_what_no_two_blocks_visit_and_more_tasks_than_are_followed_are_read_once():
-    assert read_again([Visit(n, 0, 4096, 0, 0) for n in range(100)], 10, 512, 1 << 20) == 0
-    assert read_again([Visit(0, 0, 1, 0, 0)] * (MOST_VISITS + 1), 10, 512, 1) == 0
+    assert read_again(Visits([Visit(n, 0, 4096, 0, 0) for n in range(100)], 10, 512), 1 << 20) == 0
+    assert read_again(Visits([Visit(0, 0, 1, 0, 0)] * (MOST_VISITS + 1), 10, 512), 1) == 0

@@ -7,10 +7,11 @@ import pytest
 from recordings import H200, models
 
 from hw4cli.lab.measure.gpus import EXP2, TENSOR
-from hw4cli.lab.measure.model import POLYNOMIAL_FLOPS, launch_models
-from hw4cli.lab.stepper.blocks import blocks_of
+from hw4cli.lab.measure.model import launch_models
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.tensorwork import POLYNOMIAL_FLOPS
+from hw4cli.plans.work import tasks_of
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_source
 
@@ -20,7 +21,7 @@ from hw4cli.resources import kernel_source
 def test_causal_blocks_visit_each_key_that_a_row_sees_and_less_than_a_tile_more(kernel, N):
     shape = Shape(1, N, 64, causal=True)
     plan = VARIANTS[kernel].plan(shape, H200)
-    blocks, BR = blocks_of(plan, shape), plan.macros["BR"]
+    blocks, BR = tasks_of(plan, shape), plan.macros["BR"]
     for place, end in enumerate(min(row + BR, N) for row in range(0, N, BR)):
         assert blocks.keys[place * plan.splits : (place + 1) * plan.splits].sum() == end
 
@@ -29,7 +30,7 @@ def test_causal_blocks_visit_each_key_that_a_row_sees_and_less_than_a_tile_more(
 def test_splits_share_all_keys(splits):
     shape = Shape(1, 1000, 64)
     plan = VARIANTS["flash"].plan(shape, H200)
-    divided = blocks_of(type(plan)(plan.variant, plan.macros, plan.launches, plan.layout, splits), shape)
+    divided = tasks_of(type(plan)(plan.variant, plan.macros, plan.launches, plan.layout, splits), shape)
     assert divided.keys.reshape(-1, splits).sum(axis=1).tolist() == [1000] * (len(divided.keys) // splits)
 
 

@@ -35,7 +35,7 @@ def test_kernels_whose_threads_multiply_read_from_shared_memory_what_the_model_h
         counted = 1e6 * float(line["shared_traffic"])
         if model.tiles:
             seen.add(line["launch"])
-            assert 0.999 < counted / model.shared < 1.09, line
+            assert 0.999 < counted / model.shared < (1.003 if line["kernel"].endswith("_mma") else 1.08), line
     assert {"flash", "half_mma", "half_split", "half_cores", "backward_dq", "backward_dkdv", "backward_mma_dq"} <= seen
 
 

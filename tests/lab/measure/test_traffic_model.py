@@ -3,8 +3,9 @@
 import pytest
 from recordings import H200, counted_on_an_h200
 
-from hw4cli.lab.arraymodel.launches import array_models, plan_of
 from hw4cli.lab.arrays.named import workload
+from hw4cli.lab.candidates import plan_of
+from hw4cli.lab.measure.model import launch_models
 from hw4cli.plans.ladder import VARIANTS
 
 
@@ -34,7 +35,7 @@ def test_without_a_mask_what_comes_from_dram_is_that_of_the_model_within_a_few_p
 
 def test_with_a_mask_a_little_more_comes_from_dram_than_blocks_in_step_would_read():
     lines = [
-        pair for pair in counted_on_an_h200("split", "half", "half_mma") if pair[0]["causal"] == "1" and pair[1].l2
+        pair for pair in counted_on_an_h200("split", "half", "half_mma") if pair[0]["causal"] == "1" and pair[1].tiles
     ]
     ratios = {
         (line["kernel"], line["workload"]): 1e6 * float(line["dram_read"]) / model.dram[0] for line, model in lines
@@ -91,7 +92,7 @@ def test_what_prepares_gradients_by_fragments_moves_the_bytes_of_the_model():
 def test_what_prepares_float32_gradients_writes_pieces_of_all_four_matrices():
     work = workload("B=1 H=4 N=1024 d=64 dtype=fp32").work
     bfloat = workload("B=1 H=4 N=1024 d=64 dtype=bf16").work
-    pieces, short = (array_models(plan_of("backward_mma", one, H200), one, H200)[0] for one in (work, bfloat))
+    pieces, short = (launch_models(plan_of("backward_mma", one, H200), one, H200)[0] for one in (work, bfloat))
     matrix = 4 * 4 * 1024 * 64
     assert 4 * matrix < pieces.dram[1] - 8 * 4096 < 4.01 * matrix  # and scales of tiles
     assert pieces.dram[0] - 4 * 4096 == 5 * matrix  # Q, K, V, O and dO

@@ -9,11 +9,10 @@ import pytest
 from ownership import owners
 
 from hw4cli.errors import MachineError
-from hw4cli.lab.stepper.ownership import is_known, layouts
 from hw4cli.lab.stepper.plans import data
-from hw4cli.lab.stepper.work import SECTION, UNITS, work
+from hw4cli.lab.stepper.work import work
 from hw4cli.plans.ladder import VARIANTS
-from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.plan import DEVICES, SECTION, UNITS
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import data_path
 
@@ -22,7 +21,7 @@ SHAPES = [Shape(2, N, d) for N in (100, 400, 1000, 8192) for d in (4, 32, 36, 64
 
 def plans():
     """Every plan that can start, with its device."""
-    for variant in (variant for name, variant in VARIANTS.items() if is_known(name)):
+    for variant in (variant for name, variant in VARIANTS.items() if variant.block.walk):
         for props in DEVICES.values():
             for shape in SHAPES:
                 try:
@@ -50,7 +49,7 @@ def test_every_element_has_a_thread_and_every_thread_as_many_elements():
         if key in seen:
             continue
         seen.add(key)
-        scores, outputs = layouts(variant.name, m)
+        scores, outputs = variant.block.owns(m)
         of_scores = owners(scores, m["BR"], m["BC"], m["THREADS"])
         workers = m["THREADS"] - (128 if m.get("GROUPS") else 0)  # the others copy
         counts = np.bincount(of_scores.ravel(), minlength=workers)
@@ -64,7 +63,7 @@ def test_every_element_has_a_thread_and_every_thread_as_many_elements():
 def test_every_move_goes_to_a_part_that_there_is_and_every_phase_reads_one():
     for variant, props, shape, plan in plans():
         parts = {*variant.regions(shape.d, plan.macros), "registers", "device", "stage"}
-        for part in work(variant.block.walk, plan.macros, props.cc).parts:
+        for part in work(variant.block, plan.macros, props.cc).parts:
             for phase in (*part.phases, *part.inner):
                 assert {move.to for move in phase.moves} | {*phase.reads, *phase.come} <= parts, (variant.name, phase)
                 assert all(unit in UNITS for move in phase.moves for unit in move.amount)
@@ -78,7 +77,7 @@ def test_so_many_tiles_are_asked_for_ahead_as_the_ring_does():
     for variant, props, _, plan in plans():
         m = plan.macros
         if variant.name in ("split", "split8", "exact") and not m["INBLOCK"]:
-            begin, loop, _ = work(variant.block.walk, m, props.cc).parts
+            begin, loop, _ = work(variant.block, m, props.cc).parts
             lead = m["STAGES"] - (several if m["BC"] > m["SUB"] or m.get("GROUPS") else one)
             assert [move.ahead for move in begin.phases[1].moves] == list(range(lead))
             assert loop.phases[0].moves[0].ahead == lead

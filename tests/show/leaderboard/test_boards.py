@@ -10,6 +10,7 @@ from helpers import fails, fits, on_a_terminal
 from hypothesis import given
 from hypothesis import strategies as st
 from leaderboards import START, T28, entry
+from slow import slow
 
 from hw4cli.show.leaderboard.contest import PROGRAM, Contest
 from hw4cli.show.leaderboard.entries import NAME, append, read
@@ -92,6 +93,7 @@ def _append_many(folder, user):
         append(folder, entry(user))
 
 
+@slow
 def test_two_that_append_at_once_lose_nothing(tmp_path):
     context = multiprocessing.get_context("spawn")
     writers = [context.Process(target=_append_many, args=(tmp_path, user)) for user in "ab"]

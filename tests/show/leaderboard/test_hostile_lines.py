@@ -8,6 +8,7 @@ from helpers import run_hw4
 from hypothesis import given
 from hypothesis import strategies as st
 from leaderboards import ATTACK, entry
+from slow import slow
 
 from hw4cli.show.leaderboard import ranking, tables
 from hw4cli.show.leaderboard.entries import LONGEST, NAME, SHORTEST, append, read
@@ -82,6 +83,7 @@ def files(draw):
     return text
 
 
+@slow
 @fuzz
 @given(text=files(), best=st.booleans())
 def test_a_leaderboards_file_may_hold_anything(text, best):

@@ -7,7 +7,7 @@ import sys
 
 import fakegpu
 import pytest
-from helpers import fails, folder_is_clean, run_hw4
+from helpers import fails, folder_is_clean, run_here
 
 from hw4cli.sandbox import gpu as judged_gpu
 from hw4cli.show.leaderboard import entries, stages
@@ -178,7 +178,7 @@ def test_a_folder_of_a_newer_hw4_is_refused_before_anything_runs(gpu, hw4_here, 
 
 
 def test_without_a_gpu_a_kernel_is_no_submission(tmp_path):
-    fails(run_hw4("leaderboard", "flash", *SHAPE, "--user", "ann", cwd=tmp_path, env=NO_GPU), 3, "no GPU")
+    fails(run_here("leaderboard", "flash", *SHAPE, "--user", "ann", cwd=tmp_path, env=NO_GPU), 3, "no GPU")
     assert (tmp_path / "leaderboard" / NAME).read_text() == ""
 
 

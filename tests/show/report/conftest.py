@@ -3,7 +3,7 @@
 import shutil
 
 import pytest
-from helpers import run_hw4
+from helpers import run_here
 from student import student
 
 
@@ -12,7 +12,7 @@ def finished(tmp_path_factory):
     """The folder with its report and work log, as the commands write them: not to be changed."""
     folder = student(tmp_path_factory.mktemp("student") / "mine")
     for form in ("assignment", "worklog"):
-        result = run_hw4("report", folder, "flash", "--form", form)
+        result = run_here("report", folder, "flash", "--form", form)
         assert result.returncode == 0, result.stderr
     return folder
 

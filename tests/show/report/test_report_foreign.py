@@ -7,6 +7,7 @@ from dataclasses import replace
 import pytest
 from boards import RIGHT, write
 from records import row, written
+from slow import quick_of_each
 from student import record, student
 
 from hw4cli.judge.scoring import journal, storedrules
@@ -51,6 +52,7 @@ def _texts(folder):
     return "".join(path.read_text() for path in (folder / "report.md", folder / "report.html") if path.exists())
 
 
+@quick_of_each(2)
 @pytest.mark.parametrize("name", ["../private/other.cu", "{}/private/other.cu", "other.cu", "./other.cu"])
 def test_comments_are_taken_of_no_file_that_only_a_record_names(hw4_here, foreign, name):
     """Nor of one that hw4 is run beside."""
@@ -83,6 +85,7 @@ def test_a_kernel_that_is_named_may_lie_elsewhere_but_not_if_only_the_report_nam
     assert result.returncode == 0 and SECRET not in _texts(foreign)
 
 
+@quick_of_each(2)
 @pytest.mark.parametrize("name", ["../private/photo.png", "{}/private/photo.png", "linked.png", "links/photo.png"])
 def test_no_picture_from_elsewhere_is_put_into_the_page(hw4_here, foreign, name):
     (foreign / "linked.png").symlink_to(foreign.parent / "private" / "photo.png")

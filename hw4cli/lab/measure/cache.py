@@ -11,36 +11,19 @@ import heapq
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import replace
 from functools import cache
 from typing import NamedTuple
+
+from hw4cli.plans.plan import LaunchModel, Passes, Visit, Visits
+from hw4cli.plans.work import COPIES
 
 # Lines of a set. So sharp is the knee of one buffer that is read twice, which fills sets evenly (h200-cache.csv in
 # benchmarks/); and so sharp, where blocks at a time are at many places of several matrices: with a mask, and in paper.
 WAYS, SCATTERED_WAYS = 128, 16
-COPIES = (
-    1.4  # there, a buffer that all blocks read is held up to a size so much smaller than one of which each has a part
-)
 MOST_ACCESSES, LEAST_CHUNK = 20_000, 32  # keys are taken in chunks, so that there are about so many accesses
 MOST_VISITS = 100_000  # of which none is followed: sequences so short are read once
 FINE = 50  # steps of the ratio of bytes to the cache's, in a probability that is kept
-# How blocks come to their tasks: each when it has ended one, or a new block for each; or each every so many tasks.
-AS_THEY_END, IN_ROUNDS = "as they end", "in rounds"
-
-
-@dataclass(frozen=True)
-class Visit:
-    """A task: whose keys it visits (the number of a batch or a head), from the first on, up to before the last; the
-    bytes that it alone reads, and that it writes at its end. `rows`: the number of rows that are several visits' task,
-    each some keys of it; `adds`: it reads what the visit before left of them."""
-
-    keys_of: int
-    first: int
-    last: int
-    reads: int
-    writes: int
-    rows: int | None = None
-    adds: bool = False
 
 
 @cache
@@ -64,18 +47,26 @@ def left(touched: int, size: int, ways: int = WAYS) -> float:
     return evicted(min(100 * FINE, touched * FINE // size), ways)
 
 
-def read_again(
-    visits: Sequence[Visit],
-    slots: int,
-    key_bytes: int,
-    size: int,
-    order: str = AS_THEY_END,
-    footprint: float | None = None,
-    ways: int = WAYS,
-) -> int:
-    """The bytes of keys, each of `key_bytes`, and of rows of several visits that come from DRAM again in a cache of
-    `size`, where so many blocks run at once. `footprint`: the bytes that a key takes there, if not COPIES times its
-    own."""
+def with_again(model: LaunchModel, size: int, resident: int) -> LaunchModel:
+    """The model of a launch with what comes from DRAM again in a cache of `size`, where a multiprocessor holds so many
+    blocks."""
+    if model.again is None:
+        return model
+    (read, written), asked = model.dram, model.again(resident)
+    again = read_again(asked, size) if isinstance(asked, Visits) else _passes_again(asked, size)
+    share, of = asked.written
+    return replace(model, dram=(read + again, written + again * share // of))
+
+
+def _passes_again(passes: Passes, size: int) -> int:
+    ways = SCATTERED_WAYS if passes.scattered else WAYS
+    return sum(int(amount * left(touched, size, ways)) for amount, touched in passes.read)
+
+
+def read_again(asked: Visits, size: int) -> int:
+    """The bytes of keys, and of rows of several visits, that come from DRAM again in a cache of `size`."""
+    visits, slots, key_bytes, in_rounds, footprint, scattered, _ = asked
+    ways = SCATTERED_WAYS if scattered else WAYS
     factor = COPIES if footprint is None else footprint / key_bytes
     readers = Counter(visit.keys_of for visit in visits)
     once = len(readers) == len(visits) and all(visit.rows is None for visit in visits)
@@ -83,7 +74,7 @@ def read_again(
         return 0
     total = sum(visit.last - visit.first for visit in visits)
     chunk = max(LEAST_CHUNK, -(-total // MOST_ACCESSES))
-    accesses = sorted(_accesses(visits, slots, chunk, key_bytes, order), key=lambda one: one.time)
+    accesses = sorted(_accesses(visits, slots, chunk, key_bytes, in_rounds), key=lambda one: one.time)
     newest = _Newest(len(accesses))
     touched = dict[Line, tuple[int, int, int]]()  # each line's last access, its time, and the bytes that it takes
     again = 0.0
@@ -115,11 +106,11 @@ class _Access(NamedTuple):
     reads: bool = True
 
 
-def _accesses(visits: Sequence[Visit], slots: int, chunk: int, key_bytes: int, order: str) -> Iterator[_Access]:
+def _accesses(visits: Sequence[Visit], slots: int, chunk: int, key_bytes: int, in_rounds: bool) -> Iterator[_Access]:
     ends = [0] * slots  # when each place is free; a heap, where places are taken as they become free
     for number, visit in enumerate(visits):
         place = number % slots
-        begin = ends[0] if order == AS_THEY_END else ends[place]
+        begin = ends[place] if in_rounds else ends[0]
         first, last = visit.first // chunk, -(-visit.last // chunk)
         shared = visit.rows is not None
         yield _Access(begin, (OWN, visit.rows or 0, 0) if shared else None, visit.reads)
@@ -129,10 +120,10 @@ def _accesses(visits: Sequence[Visit], slots: int, chunk: int, key_bytes: int, o
         end = begin + max(1, last - first)
         if visit.writes:
             yield _Access(end, (LEFT, visit.rows or 0, 0) if shared else None, visit.writes, reads=visit.adds)
-        if order == AS_THEY_END:
-            heapq.heapreplace(ends, end)
-        else:
+        if in_rounds:
             ends[place] = end
+        else:
+            heapq.heapreplace(ends, end)
 
 
 class _Newest:

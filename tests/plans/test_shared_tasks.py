@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 
-from hw4cli.lab.stepper.blocks import parts_of
+from hw4cli.plans.work import parts_of
 
 
 @pytest.mark.parametrize(("tasks", "blocks", "tiles"), [(344, 132, 256), (133, 132, 7), (352, 132, 64), (263, 132, 3)])

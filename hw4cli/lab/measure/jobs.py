@@ -9,14 +9,14 @@ from typing import Any
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.errors import MachineError
 from hw4cli.lab import target
-from hw4cli.lab.arraymodel.launches import array_models, plan_of
 from hw4cli.lab.arrays.named import NamedWorkload, described
+from hw4cli.lab.candidates import plan_of
 from hw4cli.lab.measure.counters import read_launches
 from hw4cli.lab.measure.gpus import model_for
-from hw4cli.lab.measure.model import LaunchModel, launch_models
+from hw4cli.lab.measure.model import launch_models
 from hw4cli.lab.measure.profile import Profiled, ProfiledLaunch, counters_of, profiled
 from hw4cli.lab.measure.profilers import ClosedCountersError, ProfiledGpu, Profiler, profile_text
-from hw4cli.plans.plan import Plan, Tile
+from hw4cli.plans.plan import LaunchModel, Plan, Tile
 from hw4cli.problem.suite import Case
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import python_command
@@ -127,7 +127,7 @@ def of_arrays(
     model = model_for(gpu.name, gpu.cc)
     props = model.props
     plans = [plan_of(name, arrays.work, props, tile) for name in kernels]
-    planned = tuple((plan, array_models(plan, arrays.work, props, model.cache)) for plan in plans)
+    planned = tuple((plan, launch_models(plan, arrays.work, props, model.cache)) for plan in plans)
     job = Job(_command(target.of_arrays(kernels, text, tile)), planned=planned)
     facts = {"case": arrays.name, "workload": text, "seed": arrays.seed, **_tile_facts(tile)}
     heading = f"{', '.join(kernels)}{_in_words(tile)} on (B, H, N, d) = {described(arrays.work)}"

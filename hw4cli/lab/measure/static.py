@@ -9,9 +9,9 @@ from typing import Any
 from hw4cli.device.kernelcheck import compiler_for
 from hw4cli.device.occupancy import occupancy
 from hw4cli.errors import MachineError
-from hw4cli.lab.arraymodel.jobs import Job
 from hw4cli.lab.measure.counters import symbol
 from hw4cli.lab.measure.explanation import LaunchFacts, explain_plan
+from hw4cli.lab.measure.jobs import Job
 from hw4cli.lab.measure.profilers import CUOBJDUMP, find_tool
 from hw4cli.plans.plan import DeviceProperties
 from hw4cli.text.words import printable

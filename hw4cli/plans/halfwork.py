@@ -1,0 +1,208 @@
+"""What the kernels for 16-bit arrays move and compute: the formulas of their entries (kernels16.py).
+
+A row tile of a head visits tiles of keys: all, or with a mask those that some row sees. Counted are whole tiles.
+"""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from hw4cli.plans.formulas import FLOAT, ceil_div
+from hw4cli.plans.half import heads_together
+from hw4cli.plans.halfmma import packed_rows
+from hw4cli.plans.plan import DeviceProperties, Launch, LaunchModel, Plan, Tile, Visit, Visits
+from hw4cli.plans.tensorwork import HALF
+from hw4cli.plans.work import ALIKE, FOURS, LANES, SECTOR, WAVEFRONT
+from hw4cli.problem.workload import FLOAT32, Workload
+
+
+@dataclass(frozen=True)
+class Sizes:
+    """Bytes of Q (as many as of O), of K (as many as of V); rows of all heads of Q."""
+
+    q: int
+    k: int
+    rows: int
+
+    @classmethod
+    def of(cls, work: Workload) -> "Sizes":
+        """Those of a workload."""
+        element = FLOAT if work.dtype == FLOAT32 else HALF
+        rows = work.batch * work.heads * work.Nq
+        return cls(element * rows * work.d, element * work.batch * work.kv_heads * work.Nk * work.d, rows)
+
+
+def seen_by(work: Workload, row: int) -> int:
+    """How many keys a row sees; not below 0."""
+    return min(max(0, row + work.offset + 1), work.Nk) if work.causal else work.Nk
+
+
+def tiles_seen(work: Workload, last_rows: Iterable[int], keys: int, least: int = 1) -> list[int]:
+    """How many tiles of so many keys tiles of rows see, by the last row of each; at least so many."""
+    return [max(least, ceil_div(seen_by(work, row), keys)) for row in last_rows]
+
+
+def visited(work: Workload, rows: int, keys: int) -> tuple[int, int]:
+    """Of tiles of so many rows, all heads: tiles of keys that they visit, at least one each; and the keys in these."""
+    tiles = tiles_seen(work, range(rows - 1, work.Nq + rows - 1, rows), keys)
+    heads = work.batch * work.heads
+    return heads * sum(tiles), heads * sum(min(work.Nk, count * keys) for count in tiles)
+
+
+def head_bytes(work: Workload, keys: int) -> int:
+    """Bytes of so many keys of K and of V."""
+    return 2 * (FLOAT if work.dtype == FLOAT32 else HALF) * keys * work.d
+
+
+def _visits(work: Workload, plan: Plan, slots: int, in_rounds: bool = False) -> Visits:
+    """Tiles of rows in the order of kernels/halfrows.cuh, so many at once."""
+    rows, tiles = plan.macros["BR"], ceil_div(work.Nq, plan.macros["BR"])
+    own = [HALF * work.d * min(rows, work.Nq - rows * tile) for tile in range(tiles)]
+    count = tiles_seen(work, range(rows - 1, rows * tiles, rows), plan.macros["BC"])
+    last = [min(work.Nk, tiles_ * plan.macros["BC"]) for tiles_ in count]
+    heads, group = work.batch * work.heads, work.heads // work.kv_heads
+    together = heads_together(work) if work.causal else 1
+    visits = [
+        Visit(head // group, 0, last[tile], own[tile], own[tile])
+        for start in range(0, heads, together)
+        for tile in (reversed(range(tiles)) if work.causal else range(tiles))
+        for head in range(start, min(heads, start + together))
+    ]
+    return Visits(visits, slots, head_bytes(work, 1), in_rounds)
+
+
+def warpgroups(plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchModel]:
+    """half, half_short: a block brings tiles for all its groups; each group of 64 rows multiplies those that its own
+    rows see. Blocks stay: a launch before them may set the number of the next task to 0."""
+    m, sizes, launch = plan.macros, Sizes.of(work), plan.launches[-1]
+    tiles, keys = visited(work, m["BR"], m["BC"])
+    own, _ = visited(work, 64, m["BC"])
+    steps = 16 * ceil_div(work.d, 16)
+    operands = HALF * (64 * steps + m["BC"] * steps + m["BC"] * (m["COLUMNS"] + 8 * m["ONES"]))
+    left = HALF * own * 64 * m["COLUMNS"] + launch.grid * 2048 * m["ONES"]  # half_short's threads leave O, and ones
+    main = LaunchModel(
+        launch.symbol,
+        (sizes.q + 2 * sizes.k, sizes.q),
+        (sizes.q + head_bytes(work, keys), sizes.q),
+        left if "TEAMS" in m else 0,
+        own * operands,
+        tensor_flops=2 * own * 64 * m["BC"] * (steps + m["COLUMNS"] + 8 * m["ONES"]),
+        exponentials=own * 64 * m["BC"],
+        tiles=tiles,
+        again=lambda resident: _visits(work, plan, launch.grid, in_rounds=not m.get("DYNAMIC")),
+    )
+    number = (0, plan.scratch), (0, plan.scratch)
+    return [*(LaunchModel(start.symbol, *number) for start in plan.launches[:-1]), main]
+
+
+def warps(plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchModel]:
+    """half_mma: each warp multiplies its own rows by the keys that some of these see, SUB at a time. Q that stays in
+    registers is read once from shared memory."""
+    m, sizes, (launch,) = plan.macros, Sizes.of(work), plan.launches
+    tiles, keys = visited(work, m["BR"], m["BC"])
+    rows = 16 * m["MI"]
+    last = [first + row - 1 for first in range(0, work.Nq, m["BR"]) for row in range(rows, m["BR"] + 1, rows)]
+    whole = ceil_div(work.Nk, m["BC"]) * m["BC"] // m["SUB"]  # without a mask, a tile is computed to its end
+    subs = sum(tiles_seen(work, last, m["SUB"])) if work.causal else len(last) * whole
+    computed = _by_warps(m, work, work.batch * work.heads * subs)
+    computed["shared"] += launch.grid * m["BR"] * _q_bytes(m, work)
+    model = LaunchModel(
+        launch.symbol,
+        (sizes.q + 2 * sizes.k, sizes.q),
+        (sizes.q + head_bytes(work, keys), sizes.q),
+        **computed,
+        tiles=tiles,
+        again=lambda resident: _visits(work, plan, min(launch.grid, m["BLOCKS"] * props.sms)),
+    )
+    return [model]
+
+
+def _by_warps(m: Tile, work: Workload, done: int) -> dict[str, Any]:
+    """What warps compute, which `done` times multiply their 16 MI rows by SUB keys."""
+    steps, rows = 16 * ceil_div(work.d, 16), 16 * m["MI"]
+    loads = HALF * (2 * m["SUB"] * steps + (0 if m["Q_REGISTERS"] else rows * steps))
+    return {
+        "shared": done * loads,
+        "tensor_flops": 2 * done * rows * m["SUB"] * (2 * steps + 8 * m["ONES"]),
+        "exponentials": done * rows * m["SUB"],
+    }
+
+
+def _q_bytes(m: Tile, work: Workload) -> int:
+    """Of a row of Q, that a warp reads once."""
+    return HALF * 16 * ceil_div(work.d, 16) if m["Q_REGISTERS"] else 0
+
+
+def split(plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchModel]:
+    """half_split: heads that share keys are rows of one tile; of the keys that some row sees, each warp takes SUB in
+    turn. At first it reads Q, at the end all put their sums together."""
+    m, sizes, launch = plan.macros, Sizes.of(work), plan.launches[0]
+    group, rows, units = work.heads // work.kv_heads, packed_rows(work), work.batch * work.kv_heads
+    tiles = range(0, rows, m["BR"])
+    parts = tiles_seen(work, ((min(rows, first + m["BR"]) - 1) // group for first in tiles), m["SUB"], least=0)
+    keys, done = units * sum(min(work.Nk, count * m["SUB"]) for count in parts), units * sum(parts)
+    partial = plan.scratch if plan.splits > 1 else sizes.q
+    sectors = sizes.rows * plan.splits * (SECTOR - FLOAT) if plan.splits > 1 else 0
+    computed = _by_warps(m, work, done)
+    all_warps = m["THREADS"] // LANES
+    computed["shared"] += launch.grid * all_warps * m["BR"] * _q_bytes(m, work)
+    computed["shared"] += _put_together(plan, work, units * plan.splits * rows)
+    for count, first in zip(parts, tiles, strict=True):
+        share, more = divmod(count, plan.splits)
+        having = more * min(all_warps, share + 1) + (plan.splits - more) * min(all_warps, share)  # warps with keys
+        # Each of four lanes weighs all warps' parts of a row, and its own; then each thread that adds up four columns
+        # of a row weighs all again.
+        weighed = 4 * m["BR"] * (all_warps + 1) + min(m["BR"], rows - first) * work.d // 4
+        computed["exponentials"] += units * having * weighed
+    main = LaunchModel(
+        launch.symbol,
+        (sizes.q + 2 * sizes.k, partial),
+        (plan.splits * sizes.q + head_bytes(work, keys), partial + sectors),
+        **computed,
+        tiles=done,
+    )
+    return [main, *(_combined(plan, combine, work) for combine in plan.launches[1:])]
+
+
+def _put_together(plan: Plan, work: Workload, rows: int) -> int:
+    """Bytes of shared memory by which warps put their sums together: m and l of a row, which each leaves and all read;
+    O of all rows, which each leaves; then of so many rows both again, four columns a thread."""
+    m, blocks, count = plan.macros, plan.launches[0].grid, plan.macros["THREADS"] // LANES  # warps
+    stats = blocks * 2 * m["MI"] * (count + 2) * WAVEFRONT
+    return count * (stats + blocks * m["BR"] * FLOAT * work.d + rows * (FLOAT + 1) * work.d)
+
+
+def _combined(plan: Plan, launch: Launch, work: Workload) -> LaunchModel:
+    """half_split_combine, a block a row: each thread weighs four splits, or none there, for the sum; then its warp's
+    own. Warps leave what they added up to the first of them."""
+    moved, block_warps = (plan.scratch, Sizes.of(work).q), launch.block // LANES
+    shared = launch.grid * FLOAT * work.d * (2 * block_warps - 1)
+    exponentials = launch.grid * (4 * launch.block + LANES * plan.splits)
+    return LaunchModel(launch.symbol, moved, moved, shared, exponentials=exponentials)
+
+
+def cores(plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchModel]:
+    """half_cores: FFMA; the eight threads of a row each compute the factor by which O shrinks."""
+    m, sizes, (launch,) = plan.macros, Sizes.of(work), plan.launches
+    tiles, keys = visited(work, m["BR"], m["BC"])
+    pairs = tiles * m["BR"] * m["BC"]
+    model = LaunchModel(
+        launch.symbol,
+        (sizes.q + 2 * sizes.k, sizes.q),
+        (sizes.q + head_bytes(work, keys), sizes.q),
+        WAVEFRONT * tiles * _accesses_of_cores(m) + FLOAT * launch.grid * m["BR"] * m["D"],
+        ffma_flops=4 * work.d * pairs,
+        exponentials=pairs + 8 * tiles * m["BR"],
+        tiles=tiles,
+        again=lambda resident: _visits(work, plan, min(launch.grid, resident * props.sms)),
+    )
+    return [model]
+
+
+def _accesses_of_cores(m: Tile) -> int:
+    """Of a tile: a thread has 4 rows and BC/8 keys, eight threads side by side the same rows; of a row of Q and of P
+    they read the same 16 bytes."""
+    rows, keys = 4, m["BC"] // 8
+    scores = m["D"] // 4 * (rows * ALIKE + keys * FOURS) + rows * keys
+    values = m["BC"] // 4 * (rows * ALIKE + 4 * ceil_div(m["D"], LANES) * FOURS)
+    return m["THREADS"] // LANES * (scores + values) + 2 * m["BC"] * m["D"] // LANES
