@@ -219,10 +219,10 @@ def _text(
     )
     if whole != own:
         tile += f", {whole[0]}x{whole[1]} for the {props.shared_limit >> 10} KB of a block here"
-    sentences = [tile, _nearest_sentence(longest, needed, total, rates, source)]
+    sentences = [tile, _reuse_sentence(facts), _nearest_sentence(longest, needed, total, rates, source)]
     busiest = max(facts, key=lambda fact: max(fact.least.values(), default=0.0))
     if busiest.grid < props.sms:
-        sentences[1] += f"; {busiest.symbol} has blocks for {busiest.grid} of {props.sms} multiprocessors alone"
+        sentences[-1] += f"; {busiest.symbol} has blocks for {busiest.grid} of {props.sms} multiprocessors alone"
     if source_of_work:
         sentences.append(source_of_work)
     if unknown:
@@ -240,6 +240,12 @@ def _text(
 def _tile(plan: Plan) -> str:
     """A plan's tile, "" where its launches have tiles of their own."""
     return f"{plan.macros['BR']}x{plan.macros['BC']}" if "BR" in plan.macros else ""
+
+
+def _reuse_sentence(facts: "Sequence[LaunchFacts]") -> str:
+    """How often what a block brings to its multiprocessor is used there: why shared memory is worth its size."""
+    used = [f"{fact.symbol} {fact.reuse:.3g}" for fact in facts if fact.reuse and fact.reuse >= 1]
+    return f"reuse: bytes in shared memory for each from the L2 cache: {', '.join(used)}" if used else ""
 
 
 def _nearest_sentence(

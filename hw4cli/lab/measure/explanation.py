@@ -39,6 +39,13 @@ class LaunchFacts:
         """The resource that needs the longest; None if nothing is known of the work."""
         return max(self.least, key=lambda name: self.least[name], default=None)
 
+    @property
+    def reuse(self) -> float | None:
+        """Bytes that threads move in shared memory for each from the L2 cache; None where either is unknown or there
+        is none."""
+        read = self.model.l2[0] if self.model.l2 else 0
+        return self.model.shared / read if self.model.shared and read else None
+
     def record(self) -> dict[str, Any]:
         """All of it by name, as JSON and CSV have it."""
         model = self.model
@@ -60,6 +67,7 @@ class LaunchFacts:
             "l2_to_sm_bytes": read,
             "sm_to_l2_bytes": written,
             "shared_bytes_moved": model.shared,
+            "shared_bytes_for_each_from_l2": self.reuse,
             "shared_bytes_of_tensor_cores": model.operands,
             "ffma_flops": model.ffma_flops,
             "dfma_flops": model.dfma_flops,

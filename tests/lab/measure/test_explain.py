@@ -56,6 +56,18 @@ def test_the_page_for_people_ends_with_the_nearest_limit(hw4):
     assert "989 TFLOP/s (data sheet)" in last
 
 
+def test_reuse_is_how_often_a_byte_from_the_l2_cache_passes_shared_memory(hw4):
+    """`halfwarp` with 128 rows a block: K and V once for all rows, each read by 128 half warps, and written once."""
+    found = rows(hw4("explain", "halfwarp", "16,4096,64", "--gpu", "H100", "--json"))[0]
+    assert found["shared_bytes_for_each_from_l2"] == pytest.approx(
+        found["shared_bytes_moved"] / found["l2_to_sm_bytes"]
+    )
+    assert 60 < found["shared_bytes_for_each_from_l2"] < 70
+    shown = hw4("explain", "halfwarp", "16,4096,64", "--gpu", "H100").stdout
+    assert re.search(r"^reuse: bytes in shared memory for each from the L2 cache: halfwarp 6\d(\.\d)?$", shown, re.M)
+    assert "reuse" not in hw4("explain", "global", "16,4096,64", "--gpu", "H100").stdout, "it has no shared memory"
+
+
 def test_float64_units_are_what_limits_float64_where_there_are_few_of_them(hw4):
     few = rows(hw4("explain", "float64", "t28", "--gpu", "GTX 1080", "--json"))[0]
     flops = 1.5 * Shape(4, 16384, 64).flops  # QK^T is computed twice
