@@ -4,7 +4,7 @@ those of the L2 cache and of shared memory, and the time, too."""
 import csv
 import io
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from hw4cli.errors import InputError
@@ -106,17 +106,18 @@ def traffic(profiles: Sequence[Profile | Record], shape: Workload | None = None)
         names = ", ".join(f"{one.name} holds {one.holds}" for one in records)
         where = f" on {shape}" if shape else ""
         raise InputError(f"no record here has counters of bytes{where}: {names}; `hw4 profile --set memory` makes them")
-    swept: dict[tuple[int, int, bool], set[int]] = {}
-    for B, N, d, causal in moved:
-        swept.setdefault((B, d, causal), set()).add(N)
-    over_n = [key for key, lengths in swept.items() if len(lengths) >= LEAST and not shape]
-    panels = [panel for key in over_n for panel in _over_n(moved, key)]
-    short = [at for at in moved if shape or len(swept[at[0], at[2], at[3]]) < LEAST]
-    panels += [_on_one(at, _of_records(moved[at])) for at in short]
+    swept: dict[Workload, list[Workload]] = {}  # those that differ in N alone
+    for work in moved:
+        swept.setdefault(replace(work, Nq=0, Nk=0), []).append(work)
+    curves = [works for works in swept.values() if len(works) >= LEAST and not shape]
+    panels = [panel for works in curves for panel in _over_n({work: moved[work] for work in works})]
+    panels += [
+        _on_one(work, _of_records(moved[work])) for works in swept.values() if works not in curves for work in works
+    ]
     left_out: dict[str, str] = {}
     if tables and shape:
-        panels.append(_on_one((*shape.sizes, shape.causal), _of_tables(tables, shape, left_out)))
-    used = [one for one in records if any(_in(one, at) for at in moved)]
+        panels.append(_on_one(shape, _of_tables(tables, shape, left_out)))
+    used = [one for one in records if any(_in(one, work) for work in moved)]
     notes = (
         "dots: measured; ticks and dashes: what must be moved, by the model of the kernel's launches",
         "what the L2 cache still holds when a launch ends does not count as written",
@@ -126,21 +127,20 @@ def traffic(profiles: Sequence[Profile | Record], shape: Workload | None = None)
     return Picture("Traffic to and from memory", tuple(panels), notes, facts)
 
 
-Place = tuple[int, int, int, bool]  # (B, N, d), and whether it is causal
 Sums = dict[str, dict[str, tuple[float, float | None]]]  # of a kernel, by metric: what was measured, and the model
 
 
-def _moved(records: Sequence[Record], shape: Workload | None) -> dict[Place, Sums]:
+def _moved(records: Sequence[Record], shape: Workload | None) -> dict[Workload, Sums]:
     """What kernels of hw4's moved on each shape, with their own tiles: the sums of their launches."""
-    found: dict[Place, Sums] = {}
+    found: dict[Workload, Sums] = {}
     for record in records:
         for one in record.profiles:
             if one.shape is None or one.tile or not one.kernel or READ_MB not in one.figures:
                 continue
-            at = (*one.shape, one.causal)
-            if shape and at != (*shape.sizes, shape.causal):
+            work = Workload.one_head(*one.shape, causal=one.causal)
+            if shape and work != shape:
                 continue
-            own = found.setdefault(at, {}).setdefault(one.kernel, {})
+            own = found.setdefault(work, {}).setdefault(one.kernel, {})
             for name in (*LEVELS, DURATION_MS):
                 if name in one.figures:
                     value, model = own.get(name, (0.0, 0.0))
@@ -149,19 +149,19 @@ def _moved(records: Sequence[Record], shape: Workload | None) -> dict[Place, Sum
     return found
 
 
-def _in(record: Record, at: Place) -> bool:
-    return any(one.shape and (*one.shape, one.causal) == at for one in record.profiles)
+def _in(record: Record, work: Workload) -> bool:
+    return any(one.shape and Workload.one_head(*one.shape, causal=one.causal) == work for one in record.profiles)
 
 
-def _over_n(moved: dict[Place, Sums], key: tuple[int, int, bool]) -> list[Panel]:
-    """A panel for each level of the memory, and for the time, of one B and d: curves over N, the model's dashed."""
-    B, d, causal = key
-    lengths = sorted(N for b, N, e, c in moved if (b, e, c) == key)
+def _over_n(moved: dict[Workload, Sums]) -> list[Panel]:
+    """A panel for each level of the memory, and for the time, of shapes that differ in N: curves over it, the model's
+    dashed."""
+    works = sorted(moved, key=lambda work: work.N)
     panels = []
     for name, title in {**LEVELS, DURATION_MS: "duration, ms"}.items():
         series = []
-        for kernel in dict.fromkeys(kernel for N in lengths for kernel in moved[B, N, d, causal]):
-            pairs = [(N, moved[B, N, d, causal].get(kernel, {}).get(name)) for N in lengths]
+        for kernel in dict.fromkeys(kernel for work in works for kernel in moved[work]):
+            pairs = [(work.N, moved[work].get(kernel, {}).get(name)) for work in works]
             known = [(N, pair) for N, pair in pairs if pair and pair[0] > 0]
             models = [(N, pair[1]) for N, pair in known if pair[1]]
             if known:
@@ -169,18 +169,18 @@ def _over_n(moved: dict[Place, Sums], key: tuple[int, int, bool]) -> list[Panel]
             if models:
                 series.append(Series(f"{kernel}, model", tuple(Mark(float(N), model) for N, model in models)))
         if series:
-            words = f"B = {B:,}, d = {d}{', causal' if causal else ''}"
+            words = f"B = {works[0].B:,}, d = {works[0].d}{', causal' if works[0].causal else ''}"
             panels.append(Panel("lines", words, tuple(series), title, "N", True))
     return panels
 
 
-def _on_one(at: Place, figures: dict[str, dict[str, tuple[float, float]]]) -> Panel:
+def _on_one(work: Workload, figures: dict[str, dict[str, tuple[float, float]]]) -> Panel:
     """A row for each kernel on one shape: what it read and wrote, and the model's."""
     series = []
     for name, values in figures.items():
         series.append(Series(name, tuple(Mark(kernel, measured) for kernel, (measured, _) in values.items())))
         series.append(Series(name, tuple(Mark(kernel, model) for kernel, (_, model) in values.items()), limit=True))
-    title = f"(B, N, d) = ({at[0]}, {at[1]}, {at[2]}){', causal' if at[3] else ''}"
+    title = f"(B, N, d) = {work}"
     rows = tuple(next(iter(figures.values())))
     return Panel("dots", title, tuple(series), "bytes of the GPU's memory, MB", "", True, (), rows)
 

@@ -1,0 +1,92 @@
+"""What is computed has one description, Workload; kernels are launched in a few places, each with a reason."""
+
+import ast
+
+import pytest
+from helpers import ROOT
+
+MODULES = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in sorted((ROOT / "hw4cli").rglob("*.py"))}
+# What a description of work says: how many batches and heads, how many rows and keys, and of how many columns.
+SAYS = {
+    "batches": {"B", "batch", "batches"},
+    "heads": {"H", "heads", "kv_heads"},
+    "length": {"N", "Nq", "Nk", "seqlen", "queries", "keys"},
+    "columns": {"d", "D", "head_dim", "columns"},
+}
+WORKLOAD = ("hw4cli/problem/workload.py", "Workload")
+# Each says a part of it, for what it is.
+PARTS = {
+    ("hw4cli/plans/columns.py", "Copied"): "a matrix that is copied, of which three to five go into one launch",
+    ("hw4cli/plans/dispatch.py", "Choice"): "errors are bounded by keys and columns alone, whatever the rest is",
+    ("hw4cli/lab/cases.py", "ArrayResult"): "a row of a record, whose fields are the record's columns",
+    ("hw4cli/lab/arrays/expected.py", "Head"): "rows, keys and gradients themselves, of one head",
+    ("hw4cli/show/records.py", "Point"): "a row of a record, which may be older than Workload",
+}
+# Who asks a driver, or the CPU's execution, to launch a kernel.
+LAUNCHES = {
+    "hw4cli/device/launcher.py": "kernels of arrays, prepared",
+    "hw4cli/device/driver.py": "plans of files, by cupy; what begins early, which cupy cannot ask for",
+    "hw4cli/arrays/gradients/ongpu.py": "gradients, where they are not prepared",
+    "hw4cli/emulator/library.py": "the CPU's execution",
+    "hw4cli/lab/measure/roofkernels.py": "kernels that measure the GPU, and belong to no plan",
+}
+CALLS = {"cuLaunchKernel", "cuLaunchKernelEx", "hipModuleLaunchKernel", "hw4_launch"}
+
+
+def described(names):
+    """Of how many sizes of work these names are."""
+    return {what for what, words in SAYS.items() if words & names}
+
+
+def fields_of(node):
+    """The names of a class's annotated fields, of its constructor's parameters, or of a namedtuple that is made."""
+    if isinstance(node, ast.ClassDef):
+        found = {
+            one.target.id for one in node.body if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name)
+        }
+        made = [one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "__init__"]
+        return found | {arg.arg for one in made for arg in (*one.args.args, *one.args.kwonlyargs)}
+    if isinstance(node, ast.Call) and getattr(node.func, "id", "") in ("namedtuple", "NamedTuple", "make_dataclass"):
+        return {one.value for one in ast.walk(node) if isinstance(one, ast.Constant) and isinstance(one.value, str)}
+    return set()
+
+
+def descriptions(tree, most=1):
+    """Classes that describe work by more than so many of its sizes, and tuples of sizes that have a name."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ClassDef | ast.Call) and len(described(fields_of(node))) > most:
+            yield getattr(node, "name", "namedtuple")
+        if isinstance(node, ast.Assign) and ast.unparse(node.value).startswith("tuple[int, int, int, "):
+            yield ast.unparse(node.targets[0])
+
+
+def launches(tree):
+    """Where a kernel is launched: a function of a driver, or what cupy has of a module."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Attribute) and node.attr in CALLS:
+            yield node.attr
+        if isinstance(node, ast.Call) and any(keyword.arg == "shared_mem" for keyword in node.keywords):
+            yield "cupy"
+
+
+def test_work_has_one_description_and_each_that_says_a_part_of_it_a_reason():
+    found = {(path, name) for path, tree in MODULES.items() for name in descriptions(tree)}
+    assert found == {WORKLOAD, *PARTS}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "class Shape:\n    batch: int\n    N: int",
+        "class Sizes(NamedTuple):\n    heads: int\n    d: int",
+        "class Work:\n    def __init__(self, B, N, d): pass",
+        'Sizes = namedtuple("Sizes", ["B", "N", "d"])',
+        "Place = tuple[int, int, int, bool]",
+    ],
+)
+def test_another_description_is_found(text):
+    assert list(descriptions(ast.parse(text)))
+
+
+def test_kernels_are_launched_where_a_reason_says():
+    assert {path for path, tree in MODULES.items() if list(launches(tree))} <= {*LAUNCHES}
