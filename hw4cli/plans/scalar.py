@@ -188,7 +188,7 @@ FP16QK = SHARED.like(
     error_bound=3e-2,
     tile=lambda shape, props: {"BR": 64, "BC": 32},
     regions=_half_precision_scores,
-    least_cc=80,
+    least_cc=75,
     space=tiles_of((32, 64, 128), (16, 32, 64)),
     block=Block(
         of.tiled,
