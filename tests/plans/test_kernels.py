@@ -231,6 +231,36 @@ def test_groups_that_take_turns_share_the_registers_that_a_block_is_launched_wit
             assert 24 <= macros["COPY_REGISTERS"] <= granted <= macros["REGISTERS"] <= 240
 
 
+def test_a_group_alone_leaves_its_copying_warps_whole_units_of_registers():
+    macros = VARIANTS["split"].plan(Shape(100, 2048, 64), DEVICES[90], {"BR": 64, "BC": 64}).macros
+    assert (macros["GROUPS"], macros["REGISTERS"], macros["COPY_REGISTERS"]) == (1, 240, 40)
+
+
+def test_three_or_four_groups_take_turns_as_rounds_of_tasks_come_out():
+    found = [VARIANTS["split"].plan(Shape(B, 2048, 32), DEVICES[90]).macros["GROUPS"] for B in (1, 10, 20, 100)]
+    assert found == [3, 3, 4, 4]
+
+
+def test_a_thread_that_takes_turns_has_room_for_its_sums_of_the_keys_before():
+    for shape in (Shape(100, 2048, 32), Shape(100, 2048, 64)):
+        variant = VARIANTS["split"]
+        macros = variant.plan(shape, DEVICES[90]).macros
+        threads, numbers = 128 * macros["GROUPS"], 64 * macros["WIDTH"] * macros["GROUPS"] + 2 * macros["BR"]
+        room = variant.regions(shape.d, macros)["O of keys before"]
+        assert room % (16 * threads) == 0
+        assert 4 * numbers <= room < 4 * numbers + 16 * threads
+
+
+def test_q_of_the_next_task_is_brought_ahead_from_1024_keys_on_at_d_64():
+    found = [VARIANTS["split"].plan(Shape(100, N, 64), DEVICES[90]).macros["Q_AHEAD"] for N in (1023, 1024)]
+    assert found == [0, 1]
+
+
+def test_exact_has_half_as_many_rows_for_few_keys_where_more_would_spill():
+    rows = {cc: VARIANTS["exact"].plan(Shape(10, 200, 64), DEVICES[cc]).macros["BR"] for cc in (80, 90, 100, 120)}
+    assert rows == {80: 128, 90: 128, 100: 64, 120: 64}
+
+
 def test_blocks_stay_where_their_tasks_are_alike():
     alike, causal = (VARIANTS["split"].plan(Shape(100, 8192, 64, causal), DEVICES[90]) for causal in (False, True))
     assert alike.launches[alike.main].grid == DEVICES[90].sms

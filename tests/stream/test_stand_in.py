@@ -55,6 +55,15 @@ def compile_for(shape, kernel, compiled):
         compiled.add(kernel_of(VARIANTS[kernel].plan(shape.with_batches(part.batches), DEVICES[90])))
 
 
+def test_a_group_has_fewer_batches_only_where_memory_does_not_hold_them(compiled, monkeypatch):
+    shape = Shape(4000, 512, 64)
+    whole = opened(shape).group.B
+    assert whole == choose_layout(shape, 4).group > 8
+    half = 16 * shape.N * shape.d * (whole // 2)  # bytes of Q, K, V and O
+    monkeypatch.setattr(hw4cli.stream.cudadevice, "BUDGET", half + half // 2)
+    assert [opened(shape, "float4").group.B, whole] == [whole // 2, 85]
+
+
 @pytest.mark.parametrize("name", [f"t{number:02}" for number in range(1, 11)])
 def test_with_nothing_compiled_a_case_of_two_seconds_is_computed_in_float64(compiled, name):
     assert opened(CASES[name].shape).choice.first == FALLBACK

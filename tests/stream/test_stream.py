@@ -40,6 +40,19 @@ def test_every_byte_arrives_whatever_the_layout_and_the_delays(B, N, layout, slo
     assert np.array_equal(target, expected(shape, source))
 
 
+def test_no_buffer_is_larger_than_a_piece_and_none_for_results_than_those_of_a_group():
+    shape, asked = Shape(3, 8, 4), []
+
+    class Noting(Moody):
+        def buffer(self, size):
+            asked.append(size)
+            return super().buffer(size)
+
+    layout = Layout(group=2, piece=1 << 20, slots=2, readers=1, writers=1)
+    run(shape, layout, Noting(shape, layout))
+    assert sorted(asked) == [2 * 4 * 8 * 4, layout.piece]
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     B=st.integers(1, 5),

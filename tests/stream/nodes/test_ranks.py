@@ -26,6 +26,9 @@ OPEN_MPI = {f"OMPI_COMM_WORLD_{name}": value for name, value in zip(("RANK", "SI
     ("env", "expected"),
     [
         ({**SLURM, "SLURM_NODEID": "1", "SLURMD_NODENAME": "n2"}, (3, 4, 1, 2)),
+        ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "2(x2),1", "SLURM_NODEID": "2", "SLURM_LOCALID": "0"}, (3, 4, 0, 1)),
+        # The one node of a step may be another than the first of its job.
+        ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "4", "SLURM_NODEID": "1"}, (3, 4, 1, 4)),
         ({**SLURM, "SLURM_GPUS_PER_TASK": "1", "SLURMD_NODENAME": "n2"}, (3, 4, 0, 1)),
         ({**SLURM, **TORCHRUN}, (2, 3, 0, 1)),
         ({**SLURM, "SLURM_STEP_TASKS_PER_NODE": "2(x9999999999)"}, (3, 4, 1, 2)),

@@ -67,6 +67,13 @@ def test_keys_and_values_of_one_batch_are_read_by_each_gpu():
         assert (found.limit, found.seconds) == ("reading", pytest.approx(expected, rel=1e-3))
 
 
+def test_what_the_last_part_writes_comes_behind_all_else():
+    """Of one part, all comes back from the GPU, and then is what is left to do."""
+    alone = Shape(1, 128, 64)
+    found = predicted(alone, replace(RATES, from_gpu=1e3, starting=0.0), 1)
+    assert found.seconds == pytest.approx(2 * alone.output_bytes / 1e3, rel=1e-3)
+
+
 def test_a_file_that_is_not_cached_is_read_at_the_disks_rate():
     slow = Rates(**{**vars(RATES), "disk_read": 1e8})
     assert predicted(LARGE, slow, 1, cached=False).limit == "reading"
