@@ -197,6 +197,11 @@ def of_arrays() -> dict[str, Recipe]:
             f"{bench} tilelang tilelang-causal lm8k lm8k-causal lm16k lm16k-wide heads64 t29-half t12-half t11-half "
             "--peers cudnn,fa2 --samples 10 --pause 0.03 --sustained",
         ),
+        "calls": Recipe(
+            "GPU-calls.json",
+            "what calls cost the host and in all, beside torch's",
+            f"{bench} --calls --peers cudnn,fa2",
+        ),
         "mma": Recipe(
             "GPU-mma.json",
             "`half_mma` and FA2, which use the same instructions",

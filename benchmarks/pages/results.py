@@ -12,7 +12,7 @@ from pathlib import Path
 
 from benchmarks import HERE, ROOT
 from benchmarks.measure.recipes import GROUPS
-from benchmarks.pages import arrays, gradients, kernels, pictures, profiles, rows, scaling, table, tuning
+from benchmarks.pages import arrays, calls, gradients, kernels, pictures, profiles, rows, scaling, table, tuning
 from benchmarks.pages.chosen import with_chosen
 from benchmarks.pages.facts import run_spread, source, tuned_source
 from benchmarks.pages.rungs import ladder
@@ -37,6 +37,7 @@ VIEWS: dict[str, table.View] = {
     "others": arrays.others,
     "decoding": arrays.decoding,
     "exactness": arrays.exactness,
+    "calls": calls.calls,
     "gradients": gradients.gradients,
     "sweep": gradients.sweep,
     "designs": gradients.designs,
