@@ -198,7 +198,7 @@ def of_arrays() -> dict[str, Recipe]:
             "--peers cudnn,fa2 --samples 10 --pause 0.03 --sustained",
         ),
         "calls": Recipe(
-            "GPU-calls.json",
+            "calls/GPU.json",
             "what calls cost the host and in all, beside torch's",
             f"{bench} --calls --peers cudnn,fa2",
         ),
