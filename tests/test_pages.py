@@ -43,7 +43,7 @@ VIEWS = {
 PAGES = (
     *("scoreboard", "scoreboard-few-cases", "scoreboard-empty", "scoreboard-odd", "scoreboard-own"),
     *("scoreboard-panel", "handout", "handout-failed", "leaderboard", "leaderboard-panel", "leaderboard-empty"),
-    *("report", "worklog", "similar", "lab-without-records", *VIEWS),
+    *("scoreboards", "report", "worklog", "similar", "lab-without-records", *VIEWS),
 )
 # What may be scrolled by itself (beside a panel, a table), and what may end in an ellipsis.
 SCROLLING = {"scoreboard": TABLE, "leaderboard-panel": TABLE, "lab": "#table, .code", "similar": "pre"}
@@ -84,11 +84,13 @@ def addresses(tmp_path_factory, leaderboard_page):  # noqa: F811 (it is the fixt
     folder = tmp_path_factory.mktemp("pages")
     everyone = crowd(40)
     own = {one.user: Private("x/handout.html", "amber otter", "hw4.cu(3): error: expected a ;") for one in everyone}
+    two = [scoreboard.Named("hw4", everyone, RULES), scoreboard.Named(f"hw4-amd-{'x' * 60}", [], RULES)]
     pages = {
         "scoreboard": scoreboard.page(everyone, RULES, "Homework 4", NOW),
         "scoreboard-few-cases": scoreboard.page(rank(list(few_cases())), RULES, "Homework 4", NOW),
         "scoreboard-empty": scoreboard.page([], RULES, "Homework 4", NOW),
         "scoreboard-own": scoreboard.page(everyone, RULES, "Homework 4", NOW, own),
+        "scoreboards": scoreboard.index_page(two, {one.name: f"{one.name}.html" for one in two}, "Homework 4", NOW),
         "handout": Handout(everyone[0], RULES, 40, "amber otter", "").page(),
         "handout-failed": failed().page(),
         "lab-without-records": lab_page([], "hw4 lab"),

@@ -5,8 +5,10 @@ for whoever judges, quotes both and links to the handouts.
 """
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from statistics import median
+from urllib.parse import quote
 
 from hw4cli import __version__
 from hw4cli.judge.scoring.boardcharts import times_chart
@@ -27,16 +29,17 @@ def page(
     title: str,
     now: datetime,
     private: Mapping[str, Private] | None = None,
+    index: str = "",
 ) -> str:
     """The whole page, for the public unless `private` has, by user, what only the judge may see. `now` (with its
-    time zone) is the date it shows."""
+    time zone) is the date it shows; `index` the file's name of an index that it leads to."""
     board = Board(standings if private is not None else [in_public(one) for one in standings], rules, private)
     places = range(len(standings))
     return filled(
         "scoreboard",
         title=escaped(title),
         tab=f"{escaped(title)}: scoreboard",
-        facts=_facts(board, now),
+        facts=_facts(board, now) + (f' · <a href="{quote(index)}">all boards</a>' if index else ""),
         warning="" if private is None else f'<p class="warning">{WARNING}</p>\n',
         tiles="".join(
             f"<li><b>{figure}</b> <span>{name}</span> <small>{more}</small></li>\n"
@@ -54,6 +57,28 @@ def page(
         panels="".join(panel(board, place) for place in places),
         rules="".join(f"<p>{sentence}</p>\n" for sentence in _rules(board)),
     )
+
+
+@dataclass(frozen=True)
+class Named:
+    """A board of several."""
+
+    name: str
+    standings: Sequence[Standing]
+    rules: Rules
+
+
+def index_page(boards: Sequence[Named], places: Mapping[str, str], title: str, now: datetime) -> str:
+    """A page that leads to each board, by the names of their files."""
+    cards = []
+    for one in boards:
+        board = Board([in_public(standing) for standing in one.standings], one.rules, None)
+        figures = "".join(
+            f"<li><b>{figure}</b> {name} <small>{more}</small></li>" for name, figure, more in _tiles(board)
+        )
+        link = f'<a href="{quote(places[one.name])}"><bdi>{escaped(one.name)}</bdi></a>'
+        cards.append(f"<section>\n<h2>{link}</h2>\n<p>{_where(board)}</p>\n<ul>{figures}</ul>\n</section>\n")
+    return filled("boards", title=escaped(title), facts=_date(now), cards="".join(cards))
 
 
 FEW_CASES = 12  # beside so many, names have more room
@@ -74,14 +99,22 @@ LEGEND = [
 
 
 def _facts(board: Board, now: datetime) -> str:
-    date = f'<time datetime="{now.isoformat(timespec="seconds")}">{now:%Y-%m-%d %H:%M %Z}</time>'
+    return f"{_where(board)} · {_date(now)}"
+
+
+def _date(now: datetime) -> str:
+    return f'<time datetime="{now.isoformat(timespec="seconds")}">{now:%Y-%m-%d %H:%M %Z}</time>'
+
+
+def _where(board: Board) -> str:
+    """How many cases were judged, and on which GPUs."""
     gpus = {
         escaped(gpu["name"])
         for one in board.standings
         if isinstance(gpu := one.session.get("gpu"), dict) and "name" in gpu
     }
-    where = "judged on " + " and ".join(sorted(gpus)) + " · " if gpus else ""
-    return f"{counted(len(board.cases), 'case')} · {where}{date}"
+    where = " · judged on " + " and ".join(sorted(gpus)) if gpus else ""
+    return f"{counted(len(board.cases), 'case')}{where}"
 
 
 def _tiles(board: Board) -> list[tuple[str, str, str]]:

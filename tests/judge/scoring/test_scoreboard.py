@@ -289,3 +289,35 @@ def test_a_score_is_a_number_only_where_something_was_judged_and_at_most_one_whe
     assert {one["user"]: (one["score"], one["upper_bound"]) for one in found} == {
         "bad": (48, True), "broken": (0, False), "none": (None, False),
     }  # fmt: skip
+
+
+def test_several_folders_are_boards_with_an_index_that_leads_to_each_and_back(tmp_path):
+    """As the course has two: hw4, and hw4-amd."""
+    for user, wall in (("ann", 0.5), ("bob", 0.7)):
+        write(tmp_path / "hw4" / user, replace(RIGHT, wall=wall), cases=["t01"], user=user)
+    write(tmp_path / "hw4-amd <2>" / "cem", LATE, cases=["t02"], user="<cem>")
+    index = tmp_path / "boards.html"
+    result = run_here("scoreboard", tmp_path / "hw4", tmp_path / "hw4-amd <2>", "-o", index, "--title", "The course")
+    assert result.returncode == 0, result.stderr
+    assert result.stdout.startswith("hw4\n") and "\nhw4-amd <2>\n" in result.stdout
+    text = index.read_text()
+    assert re.findall(r'<a href="([^"]+)">', text) == ["boards-hw4.html", "boards-hw4-amd%20%3C2%3E.html"]
+    assert "The course" in text and "hw4-amd &lt;2&gt;" in text and "<2>" not in text
+    assert "0.50 s" in text and ">ann<" in text, "who is the fastest stands in the index"
+    for name, users in (("hw4", ("ann", "bob")), ("hw4-amd <2>", ("&lt;cem&gt;",))):
+        page = (tmp_path / f"boards-{name}.html").read_text()
+        assert '<a href="boards.html">all boards</a>' in page
+        assert all(user in page for user in users)
+    alone = run_here("scoreboard", tmp_path / "hw4", "-o", tmp_path / "alone.html")
+    assert alone.returncode == 0 and "all boards" not in (tmp_path / "alone.html").read_text()
+
+
+def test_several_folders_of_one_name_and_documents_of_several_are_refused(tmp_path):
+    for place in ("a/hw4", "b/hw4", "c"):
+        write(tmp_path / place, RIGHT)
+    same = [tmp_path / "a/hw4", tmp_path / "b/hw4"]
+    fails(run_here("scoreboard", *same), 2, "two folders are called hw4")
+    two = [tmp_path / "a/hw4", tmp_path / "c"]
+    fails(run_here("scoreboard", *two, "--json"), 2, "--json is of one DIR")
+    fails(run_here("scoreboard", *two, "-o", tmp_path / "x.csv"), 2, "of several DIR there are pages alone")
+    folder_is_clean(tmp_path, "a", "b", "c")
