@@ -1,5 +1,6 @@
 """The bounds of 16-bit attention's error: kept by kernels that add as tensor cores do, for the worst of inputs."""
 
+import math
 import re
 
 import numpy as np
@@ -11,8 +12,9 @@ from slow import quick_of_each, slow
 
 import hw4cli
 from hw4cli.arrays.emulated import run_half
+from hw4cli.plans.bounds import FAR
 from hw4cli.plans.halfmma import CORES, MMA, SPLIT, SplitTiling, mma_tiling
-from hw4cli.plans.kernels16 import KERNELS16, bound16, bound_on_cpu, kernel_within, plan16, shares16
+from hw4cli.plans.kernels16 import KERNELS16, bound16, bound_on_cpu, kernel_within, plan16, shares16, sums
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 
@@ -126,6 +128,25 @@ def test_the_bound_of_splits_grows_less_with_the_keys():
     work = Workload(FLOAT16, 1, 32, 8, 1, 131072, 64)
     bounds = {kernel: bound16(work, THREES, plan16(work, DEVICES[90], kernel), 90) for kernel in KERNELS16}
     assert bounds[SPLIT] < 4e-3 < 1e-2 < bounds["half"]
+
+
+def test_the_shares_of_a_bound_are_those_of_its_derivation():
+    """Where scores reach 0.4 FAR: docs/accuracy.md has each rounding, and its size."""
+    for dtype, half_ulp, subnormal in ((FLOAT16, 2.0**-11, True), (BFLOAT16, 2.0**-8, False)):
+        work = Workload(dtype, 1, 1, 1, 5, 8192, 64)
+        top, ln2, unit = 0.4 * FAR, math.log(2), 2.0**-24
+        size = math.sqrt(top / (work.scale * math.log2(math.e) * work.d))
+        planned = plan16(work, DEVICES[80], SPLIT)
+        adds, shares = sums(work, planned), shares16(work, (size, size, 1.0), planned, 80)
+        assert min(adds.parts) > 1 < adds.moves
+        exponents = top + 3 * FAR + 2 * 2 * top  # of the LSE of a part, its logarithm, its difference
+        combined = len(adds.parts) * (unit * exponents * ln2 + 2.0**-22)
+        assert shares.weights["combining"] == pytest.approx(combined, rel=1e-6)
+        rescaled = 2 * unit * top * ln2 + 2.0**-22 * (adds.moves + 1)
+        assert shares.weights["rescaling"] == pytest.approx(rescaled, rel=1e-6)
+        assert shares.fixed["division"] == 4 * unit
+        assert shares.fixed["O rounded"] == half_ulp
+        assert ("products of subnormal V" in shares.fixed) == subnormal
 
 
 def test_elements_beyond_what_16_bits_can_add_have_no_bound():
