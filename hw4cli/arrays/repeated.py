@@ -294,9 +294,10 @@ class Calls:
             self._bring_forward(options, arrays, call)
 
     def _bring_forward(self, options: Hashable, arrays: Arrays, call: Call) -> None:
-        if call.library.guard is not None:
-            newest = call.library.guard(arrays), call
-            self._recent[options] = (newest, *self._recent.get(options, ())[: RECENT - 1])
+        """Among those that guards find; these find nothing where an array is given twice."""
+        guard = call.library.guard and call.library.guard(arrays)
+        if guard is not None and guard(*arrays):
+            self._recent[options] = ((guard, call), *self._recent.get(options, ())[: RECENT - 1])
 
 
 # Of hw4cli.attention, and of attention_backward.

@@ -187,13 +187,14 @@ class Session:
                 yield _Function(title, both if name == BOTH else call, context)
 
     def _sample(self, cases: Sequence[_Function]) -> None:
-        """Batches of all in turns; of one that fails, the reason."""
+        """Batches of all in turns, each round from the next one on; of one that fails, the reason."""
         torch = self.torch
         gc.collect()
         gc.disable()  # as training loops do that care for microseconds
         try:
             for n in range(WARM_UP + self._samples):
-                for one in cases:
+                first = n % len(cases)
+                for one in (*cases[first:], *cases[:first]):
                     if one.reason:
                         continue
                     try:

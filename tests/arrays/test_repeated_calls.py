@@ -332,6 +332,16 @@ def test_any_number_of_shapes_in_turn_are_found_again(driver, checks, monkeypatc
         assert [is_checked(checks, lambda s=s: hw4cli.attention(*tensors(s))) for s in shapes] == 24 * [not again]
 
 
+def test_a_tensor_that_is_given_twice_takes_no_guards_place(driver, checks):
+    """torch's guards take no tensor twice: such calls are found by their key."""
+    hw4cli.attention(*tensors())
+    (x,) = tensors((1, 2, 64, 64), count=1)
+    assert is_checked(checks, lambda: hw4cli.attention(x, x, x))
+    for _ in range(100):
+        assert not is_checked(checks, lambda: hw4cli.attention(x, x, x))
+    assert [len(found) for found in repeated.FORWARD._recent.values()] == [1]
+
+
 def test_the_tables_are_bounded(driver, monkeypatch):
     monkeypatch.setattr(repeated, "MOST", 16)
     for n in range(1, 60):

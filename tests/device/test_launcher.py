@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import fakedriver
 import numpy as np
 import pytest
+from helpers import ROOT
 
 from hw4cli.device import launcher
 from hw4cli.device.launcher import Argument, Prepared, PreparedByCupy, Step, prepared
@@ -179,3 +180,10 @@ def test_amds_gpus_are_launched_on_by_cupy():
         (9, (40,), (128,), expected, 1024),
         (9, (5,), (256,), expected, 0),
     ]
+
+
+def test_arrays_are_launched_by_the_launcher_alone():
+    """But for the copies of rows that no kernel loads, by the GPU's own function for it."""
+    for path in (ROOT / "hw4cli/arrays").rglob("*.py"):
+        for other in ("import enqueue", "cuLaunchKernel", "shared_mem", "np.frombuffer(passed"):
+            assert other not in path.read_text(), f"{path} launches by itself"

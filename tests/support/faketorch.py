@@ -105,7 +105,8 @@ class TensorGuards:
         self._like = list(map(kind, tensors))
 
     def check(self, *tensors):
-        return self._like == list(map(kind, tensors))  # of what is no tensor: that it is none
+        alike = self._like == list(map(kind, tensors))  # of what is no tensor: that it is none
+        return alike and len({*map(id, tensors)}) == len(tensors)
 
 
 def kind(x):
