@@ -1,0 +1,217 @@
+"""Repeated calls of hw4cli.torch.attention in eager torch, by launches that NumPy executes where tensors lie."""
+
+import ctypes
+
+import numpy as np
+import pytest
+
+torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+
+from torch.autograd import forward_ad  # noqa: E402
+from torch.overrides import TorchFunctionMode  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
+import hw4cli  # noqa: E402
+from hw4cli.arrays import repeated  # noqa: E402
+from hw4cli.arrays.autograd import eager  # noqa: E402
+from hw4cli.torch import attention  # noqa: E402
+
+SHAPE, ROWS = (2, 3, 10, 8), 60
+OPTIONS = eager.options_of(True, False, "top-left", None, None, 0.0)
+
+
+def array(address, shape):
+    memory = (ctypes.c_float * int(np.prod(shape))).from_address(address)
+    return np.ctypeslib.as_array(memory).reshape(shape)
+
+
+class Forward:
+    """Writes O, and the LSE if there is a place for it."""
+
+    is_filled, scratch = True, 0
+
+    def __init__(self):
+        self.calls = 0
+
+    def enqueue(self, addresses, stream):
+        self.calls += 1
+        q, k, v, o = (array(address, SHAPE) for address in addresses[:4])
+        found, lse = hw4cli.attention(q, k, v, causal=True, align="top-left", return_lse=True)
+        o[...] = found
+        if addresses[4]:
+            array(addresses[4], SHAPE[:3])[...] = lse
+
+
+class Backward(Forward):
+    """Writes dQ, dK and dV."""
+
+    def enqueue(self, addresses, stream):
+        self.calls += 1
+        q, k, v, o, do, *made = (array(address, SHAPE) for address in addresses[:8])
+        lse = array(addresses[8], SHAPE[:3])
+        found = hw4cli.attention_backward(do, q, k, v, o, lse, causal=True, align="top-left")
+        for to, one in zip(made, found, strict=True):
+            to[...] = one
+
+
+class Library(repeated.Torch):
+    """torch, where GPU 0 is the current one, whose memory is the host's."""
+
+    def __init__(self):
+        super().__init__()
+        self.device, self.stream = lambda: 0, lambda device: 0
+
+
+def tensors(seed=0, wanting=False):
+    torch.manual_seed(seed)
+    return [torch.randn(SHAPE).requires_grad_(wanting) for _ in "qkv"]
+
+
+@pytest.fixture
+def launches(monkeypatch):
+    """Calls are remembered as if they had been made on a GPU: without a gradient, with one, and the backward pass."""
+    library = Library()
+    monkeypatch.setattr(repeated, "LIBRARIES", dict.fromkeys((torch.Tensor, torch.nn.Parameter), library))
+    forward, backward, model = Forward(), Backward(), torch.empty(SHAPE)
+    kept = eager.FORWARD, eager.BACKWARD
+    for table in kept:
+        table.clear()
+    plain = repeated.Call(library, 0, forward, (model,), None, None)
+    kept[0].put(OPTIONS, tuple(tensors()), plain)
+    kept[0].put(OPTIONS, tuple(tensors(wanting=True)), plain._replace(lse=torch.empty(ROWS)))
+    with torch.no_grad():
+        of_backward = (torch.empty(SHAPE), *tensors(), torch.empty(SHAPE), torch.empty(ROWS))
+        kept[1].put(
+            (True, "top-left", None), of_backward, repeated.Call(library, 0, backward, (model,) * 3, None, None)
+        )
+    yield forward, backward
+    for table in kept:
+        table.clear()
+
+
+def both(x, function=attention, **options):
+    x = [t.detach().requires_grad_() for t in x]
+    o = function(*x, **({"is_causal": True} | options))
+    return [o.detach(), *torch.autograd.grad(o, x, torch.ones_like(o) * 0.5)]
+
+
+def checked(x):
+    """By the operator: torch's own scale is an option that is never remembered here."""
+    return both(x, scale=SHAPE[3] ** -0.5)
+
+
+def close(found, right):
+    return all(torch.allclose(a, b, atol=1e-6) for a, b in zip(found, right, strict=True))
+
+
+def test_a_repeated_call_goes_to_the_launches_and_gives_what_the_operator_gives(launches):
+    forward, backward = launches
+    for seed in range(3):
+        x = tensors(seed)
+        right = checked(x)
+        assert close(both(x), right) and close([attention(*x, is_causal=True)], right[:1])
+    assert (forward.calls, backward.calls) == (6, 3)
+
+
+def test_other_options_shapes_or_an_address_between_two_chunks_go_by_the_operator(launches):
+    x = tensors()
+    attention(*x), attention(*(t[:1] for t in x), is_causal=True), attention(*x, is_causal=True, scale=0.5)
+    memory = torch.randn(x[0].numel() + 1)
+    between = memory[1:].view(SHAPE) if memory.data_ptr() % 16 == 0 else memory[:-1].view(SHAPE)
+    assert between.data_ptr() % 16
+    found = both([between, *x[1:]])
+    assert not launches[0].calls
+    assert close(found, checked([between, *x[1:]]))
+
+
+class Seen(TorchDispatchMode):
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
+        self.names.append(str(function))
+        return function(*args, **(kwargs or {}))
+
+
+class SeenFunctions(TorchFunctionMode):
+    def __init__(self):
+        super().__init__()
+        self.names = []
+
+    def __torch_function__(self, function, types, args=(), kwargs=None):
+        self.names.append(getattr(function, "__name__", ""))
+        return function(*args, **(kwargs or {}))
+
+
+def test_what_watches_or_transforms_calls_sees_the_operator(launches):
+    x = tensors()
+    with Seen() as seen:
+        attention(*x, is_causal=True)
+    torch.vmap(lambda *t: attention(*t, is_causal=True))(*(t[None] for t in x))
+    torch.func.vjp(lambda q: attention(q, *x[1:], is_causal=True), x[0])
+    torch.jit.trace(lambda q, k, v: attention(q, k, v, is_causal=True), x, check_trace=False)
+    with torch.autocast("cpu", torch.bfloat16), Seen():
+        attention(*x, is_causal=True)
+    assert any("hw4cli" in name for name in seen.names) and not launches[0].calls
+    attention(*x, is_causal=True)
+    assert launches[0].calls == 1
+
+
+def test_a_mode_of_functions_sees_the_call_and_what_it_calls_itself_may_be_a_repeated_one(launches):
+    x = tensors()
+    with SeenFunctions() as functions:
+        attention(*x, is_causal=True)
+    assert functions.names == ["attention"] and launches[0].calls == 1
+
+
+def test_derivatives_that_there_are_not_are_refused_after_repeated_calls_too(launches):
+    x = tensors(wanting=True)
+    o = attention(*x, is_causal=True)
+    (first,) = torch.autograd.grad(o, x[0], torch.ones_like(o).requires_grad_(), create_graph=True)
+    with pytest.raises(NotImplementedError, match="second"):
+        first.sum().backward()
+    assert (launches[0].calls, launches[1].calls) == (1, 0)
+    q, k, v = tensors()
+    with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward-mode"):
+        attention(forward_ad.make_dual(q, torch.ones_like(q)), k, v, is_causal=True)
+
+
+def test_gradients_of_a_sum_and_of_many_at_once_go_by_the_operator(launches):
+    """dO that torch has expanded from a number, and one that stands for many."""
+    x = tensors(wanting=True)
+    right = checked(x)
+    o = attention(*x, is_causal=True)
+    sums = torch.autograd.grad(o.sum(), x, retain_graph=True)
+    assert close([0.5 * one for one in sums], right[1:])
+    half = torch.ones(SHAPE) * 0.5
+    many = torch.autograd.grad(o, x, torch.stack([half, 2 * half]), is_grads_batched=True)
+    assert close([one[0] for one in many], right[1:]) and close([0.5 * one[1] for one in many], right[1:])
+    assert launches[1].calls == 0
+
+
+def test_a_function_that_is_compiled_has_the_operator_in_one_graph(launches):
+    x = tensors()
+    right = checked(x)
+    compiled = torch.compile(attention, fullgraph=True, backend="aot_eager")
+    for _ in range(2):
+        assert close(both(x, compiled), right)
+    assert not launches[0].calls
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        (1, False, "top-left", None, None, 0.0),
+        (True, 1, "top-left", None, None, 0.0),
+        (True, False, ["top-left"], None, None, 0.0),
+        (True, False, "top-left", torch.tensor(0.5), None, 0.0),
+        (True, False, "top-left", "0.5", None, 0.0),
+        (True, False, "top-left", None, ["flash"], 0.0),
+        (True, False, "top-left", None, None, 0.1),
+        (True, False, "top-left", None, None, torch.tensor(0.0)),
+    ],
+    ids=str,
+)
+def test_options_that_may_change_or_are_wrong_are_part_of_no_key(options):
+    assert eager.options_of(*options) is None
