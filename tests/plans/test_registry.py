@@ -1,6 +1,7 @@
 """One registry of all kernels: an entry for each file, and no table by kernels' names beside it."""
 
 import ast
+from importlib import import_module
 
 import pytest
 from helpers import ROOT
@@ -15,15 +16,28 @@ FROM_RECORDS = {PLANS / "measured.py", ROOT / "hw4cli/device/tuning/measured.py"
 ALSO_WORDS = {"shared", "global", "paper", "exact", "half", "columns", "warp", "backward", "float64", "absmax"}
 
 
+# Constants of hw4cli/plans whose values are kernels' names: half.NAME, halfmma.SPLIT.
+HELD = {
+    (path.stem, name): value
+    for path in PLANS.glob("*.py")
+    for name, value in vars(import_module(f"hw4cli.plans.{path.stem}")).items()
+    if isinstance(value, str) and value in KERNELS
+}
+
+
 def names_in(nodes):
-    """Kernels' names among constants, also as they are held in a constant of a module, such as NAME."""
-    return {node.value for node in nodes if isinstance(node, ast.Constant) and node.value in KERNELS}
+    """Kernels' names among constants, also as they are held in a constant of a module, such as half.NAME."""
+    found = {node.value for node in nodes if isinstance(node, ast.Constant) and node.value in KERNELS}
+    parts = [
+        (node.value.id, node.attr) for node in nodes if isinstance(node, ast.Attribute) and hasattr(node.value, "id")
+    ]
+    return found | {HELD[pair] for pair in parts if pair in HELD}
 
 
 def is_table(node):
     """Whether an expression is a dict by kernels' names, a collection of them, or a question for one of them."""
     if isinstance(node, ast.Dict):
-        found = names_in(key for key in node.keys if key)
+        found = names_in([key for key in node.keys if key])
         return len(found - ALSO_WORDS) > 0 or len(found) > 2
     if isinstance(node, ast.Tuple | ast.Set | ast.List):
         found = names_in(node.elts)
@@ -53,6 +67,8 @@ def test_every_kernel_file_has_an_entry_and_every_entry_a_file():
         'if plan.variant == "flash": pass',
         'if name in {"split", "split8"}: pass',
         'OF_ARRAYS = ["half", "half_mma"]',
+        "MODELS = {half.NAME: warpgroups, halfmma.MMA: warps}",
+        "if plan.variant == halfmma.SPLIT: pass",
     ],
 )
 def test_a_table_by_kernels_names_is_found(line):
