@@ -68,6 +68,11 @@ def test_the_first_three_ranks_are_marked_and_those_who_share_them():
     assert 'class="m1"' not in of(rank([user("ann"), user("ben")])), "nobody wins who passes nothing"
 
 
+def test_a_time_of_no_hundredth_is_shaded_as_the_best():
+    made = make_standing("ann", [combine([replace(RIGHT, wall=0.0)])], NAMES)
+    assert re.findall(r'<td class="c ac (s\d) best"', of(rank([made]))) == ["s9"]
+
+
 @pytest.mark.parametrize("cases, begin", [(NAMES, ["t11", "t21"]), (["t01", "t15", "mine"], ["t15", "mine"])])
 def test_a_line_stands_where_a_part_of_the_suite_begins(cases, begin):
     heads = part(of([user("ann", *[1.0] * 30, cases=cases)]), "<thead>", "</thead>")
