@@ -2,12 +2,15 @@
 
 import json
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
+from boards import RIGHT
 from helpers import make_cases, tiny_case
 from sessions import contestant
 
 from hw4cli.errors import InputError, MachineError
+from hw4cli.judge import session
 from hw4cli.judge.events import Listener
 from hw4cli.judge.plan import Plan, Program
 from hw4cli.judge.scoring import journal, storedrules
@@ -240,3 +243,25 @@ def test_a_run_that_was_killed_before_a_longer_limit_is_repeated(tiny, contestan
     for _ in range(2):
         assert verdicts(judge_session(*longer)) == {"a": "AC"}
         assert ran() == ["a", "a"]
+
+
+@pytest.mark.parametrize(
+    ("on_secret", "public_wall", "right"),
+    [
+        ({"wall": 0.5, "max_error": 3.0}, 0.5, True),  # wrong numbers: those of the public case were stored
+        ({"wall": 20.0, "killed": True, "max_error": None}, 1.9, True),  # too slow: they were computed, or stored
+        ({"wall": 3.5, "max_error": 1e-5}, 1.9, False),  # nearly as slow on the public case: it is slow on both
+        ({"wall": 0.5, "max_error": 1e-5}, 0.5, None),  # it did not fail
+    ],
+)
+def test_who_fails_on_a_secret_case_alone_is_right_on_the_public_one_in_less_than_half_of_the_time_if_slow(
+    on_secret, public_wall, right
+):
+    attempt = replace(RIGHT, **on_secret)
+    case = tiny_case(RIGHT.case, seed=1, limit=RIGHT.limit)
+    judged = SimpleNamespace(
+        plan=SimpleNamespace(rules=Rules(), cases=[case]),
+        public="public",
+        _judged=lambda known, where: replace(RIGHT, wall=public_wall),
+    )
+    assert session._Session._is_right_in_public(judged, case, attempt) is right

@@ -114,3 +114,23 @@ def test_a_disk_that_is_full_when_a_build_is_copied_is_not_its_authors_fault(
     monkeypatch.setattr(submission, "_run_build", build)
     with pytest.raises(kind, match=sentence):
         build_program(Submission("ann", folder), tmp_path / "results", within(60, tmp_path))
+
+
+def test_what_is_no_program_is_said_to_be_none_and_a_few_of_many_files_are_named(tmp_path):
+    def refused(name, fill):
+        folder = tmp_path / name
+        folder.mkdir()
+        fill(folder)
+        with pytest.raises(BrokenError) as error:
+            build_program(Submission(name, folder), tmp_path / f"{name}.out", within(5, tmp_path))
+        return str(error.value)
+
+    def sources(count):
+        return lambda folder: [(folder / f"s{n}.cu").write_text("int x;") for n in range(count)]
+
+    assert refused("plain", lambda folder: (folder / "hw4").write_text("#!/bin/sh\n")) == (
+        "hw4 is not executable (chmod +x hw4)"
+    )
+    assert refused("folder", lambda folder: (folder / "hw4").mkdir()) == "hw4 is a folder, not a program"
+    assert "s0.cu, s1.cu, s2.cu, s3.cu, s4.cu, but no Makefile" in refused("five", sources(5))
+    assert "s3.cu, s4.cu, …, but no Makefile" in refused("six", sources(6))
