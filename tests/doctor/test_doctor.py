@@ -11,7 +11,7 @@ import sys
 import pytest
 from doctors import NO_GPU, command_line, fake
 from helpers import ROOT, fails, on_a_terminal, wait_until
-from slow import quick_of_each
+from slow import quick_of_each, slow
 
 from hw4cli.doctor.finding import UnansweredError, output_of
 
@@ -65,12 +65,14 @@ def test_slurm_tells_its_partitions_and_whether_the_job_has_a_gpu(examined, bin_
     assert examined(SLURM_JOB_ID="7")["lines"]["allocation"]["state"] == "warning"
 
 
+@slow
 def test_a_slurm_whose_controller_is_away_is_quoted(examined, bin_folder):
     words = "slurm_load_partitions: Unable to contact slurm controller (connect failure)"
     fake(bin_folder, "sinfo", f'[ $1 = --version ] && echo slurm 23 && exit\necho "{words}" >&2; exit 1')
     assert examined()["lines"]["Slurm"]["found"] == words
 
 
+@slow
 def test_a_bwrap_without_namespaces_is_not_ok(examined, bin_folder):
     fake(bin_folder, "bwrap", "echo 'bwrap: No permissions to create new namespace' >&2; exit 1")
     line = examined()["lines"]["bwrap"]
@@ -88,6 +90,7 @@ def test_tools_tell_their_versions(examined, bin_folder):
     assert (lines["nsys"]["state"], lines["nsys"]["found"]) == ("warning", "nsys is ended by SIGSEGV")
 
 
+@slow
 def test_a_home_that_cannot_be_written_is_no_obstacle(hw4, tmp_path):
     env = {**NO_GPU, "HOME": "/proc", "TMPDIR": str(tmp_path)}
     result = hw4("doctor", "--json", env=env, prefix=["env", "-u", "CUPY_CACHE_DIR"])
@@ -105,6 +108,7 @@ def test_a_cache_that_cannot_be_written_is_reported(examined):
     assert "CUPY_CACHE_DIR" in line["advice"]
 
 
+@slow
 def test_a_cache_with_folders_and_broken_links_is_measured(examined, tmp_path):
     (tmp_path / "sub").mkdir()
     (tmp_path / "gone").symlink_to("nowhere")
@@ -113,6 +117,7 @@ def test_a_cache_with_folders_and_broken_links_is_measured(examined, tmp_path):
     assert (line["state"], line["found"]) == ("ok", f"{tmp_path}, 1 file, 3.0 MB")
 
 
+@slow
 def test_the_cases_folder_may_be_missing(hw4, tmp_path):
     result = hw4("doctor", "--json", "--dir", tmp_path / "none", env=NO_GPU)
     line = next(line for line in json.loads(result.stdout)["findings"] if line["name"] == "cases")
@@ -120,6 +125,7 @@ def test_the_cases_folder_may_be_missing(hw4, tmp_path):
     assert result.returncode == 0
 
 
+@slow
 def test_a_pipe_gets_plain_whole_lines(hw4):
     result = hw4("doctor", env={**NO_GPU, "PATH": ""})
     assert result.returncode == 0

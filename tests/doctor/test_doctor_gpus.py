@@ -7,6 +7,7 @@ import time
 import pytest
 from doctors import command_line, fake, installed
 from helpers import ROOT
+from slow import slow
 
 from hw4cli.device import gpu, nvrtc
 from hw4cli.doctor.checks import compiler
@@ -28,6 +29,7 @@ def test_a_hanging_nvidia_smi_hangs_nobody_and_is_ended(examined, bin_folder, tm
     assert "sleep" not in command_line(pid)
 
 
+@slow
 def test_a_driver_that_does_not_answer_is_quoted(examined, bin_folder):
     fake(bin_folder, "nvidia-smi", "echo 'NVIDIA-SMI has failed'; exit 9")
     assert examined()["lines"]["NVIDIA driver"]["found"] == "NVIDIA-SMI has failed"
@@ -43,6 +45,7 @@ def test_gpus_are_listed_with_what_they_are(examined, bin_folder):
     assert lines["GPU 1"]["found"] == "Tesla T4, compute capability 7.5, 15360 MiB"
 
 
+@slow
 def test_an_old_nvidia_smi_is_asked_for_what_it_knows(examined, bin_folder):
     fake(
         bin_folder,
@@ -54,6 +57,7 @@ def test_an_old_nvidia_smi_is_asked_for_what_it_knows(examined, bin_folder):
     assert found == "GeForce GTX 1080, compute capability unknown, 8119 MiB"
 
 
+@slow
 def test_two_cupys_clash_and_the_advice_removes_both(examined, tmp_path):
     line = examined(**installed(tmp_path / "site", "cupy-cuda12x", "cupy-rocm-7-0"))["lines"]["cupy"]
     assert line["state"] == "warning"
@@ -85,6 +89,7 @@ def test_the_cupy_is_held_against_the_driver_and_every_gpu(packages, gpus, state
     assert words in f"{line.found} {line.advice}"
 
 
+@slow
 def test_a_cupy_that_crashes_takes_only_itself_down(examined, tmp_path):
     (tmp_path / "site" / "cupy").mkdir(parents=True)
     (tmp_path / "site" / "cupy" / "__init__.py").write_text("import os\nos.abort()\n")

@@ -466,6 +466,7 @@ int main()
 """
 
 
+@slow
 def test_a_hip_program_has_64_lanes(tmp_path):
     (tmp_path / "sums.hip").write_text(HIP)
     done = execute([tmp_path / "sums.hip"], gpu=AMD_DEVICES["gfx90a"])

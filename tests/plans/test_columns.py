@@ -119,6 +119,7 @@ def numbers(shape, size):
     return np.random.default_rng(1).integers(1, 60000, shape).astype(WORDS[size])
 
 
+@quick_of_each(1)
 @needs(COMPILER)
 @pytest.mark.parametrize("size", [2, 4])
 def test_every_head_size_gets_zero_columns_and_loses_them_again(library, size):

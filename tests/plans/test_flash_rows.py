@@ -1,6 +1,7 @@
 """How many rows a block of flash has."""
 
 import pytest
+from slow import quick_of_each
 
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import ceil_div
@@ -15,6 +16,7 @@ def rows(shape, cc=90):
     return FLASH.plan(shape, DEVICES[cc]).macros["BR"]
 
 
+@quick_of_each(3)
 @pytest.mark.parametrize("d", [16, 32, 48, 64, 100, 128])
 @pytest.mark.parametrize("causal", [False, True])
 def test_no_half_of_a_block_is_empty_for_up_to_1024_rows(d, causal):

@@ -113,7 +113,7 @@ CAUSAL = [("flash", 90, 128), ("split", 80, 128), ("split", 90, 32), ("exact", 8
 CAUSAL += [("split8", 90, 64), ("split8", 80, 64), ("exact", 90, 64), ("split", 90, 64)]
 
 
-@quick_of_each(2)
+@quick_of_each(1)
 @pytest.mark.parametrize("N", [8192, 32768])  # few blocks, and more
 @pytest.mark.parametrize(("name", "cc", "d"), CAUSAL)
 def test_a_causal_kernel_compiles_without_spills(name, cc, d, N):

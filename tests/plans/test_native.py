@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers import ROOT, fails, folder_is_clean, random_block, write_case
 from needs import needs
-from slow import slow
+from slow import quick_of_each, slow
 
 from hw4cli.plans.bounds import SAFE, bound
 from hw4cli.plans.columns import SYMBOLS
@@ -86,6 +86,7 @@ def expected(kernel, shape, props):
     return [*tile, main.shared, plan.splits, *grids, converting, combining, *scratch]
 
 
+@quick_of_each(3)
 @needs("g++")
 @pytest.mark.parametrize("cc", DEVICES)
 def test_every_case_is_launched_as_the_python_program_launches_it(generated, cc):

@@ -8,7 +8,7 @@ import pytest
 from helpers import definition, random_block, write_case
 from mistakes import MISTAKES, attention, attention_of
 from roundings import ROUNDINGS, bits, fp16, low_precision
-from slow import slow
+from slow import quick_of_each, slow
 
 from hw4cli.judge.diagnosis.explain import explain
 from hw4cli.judge.diagnosis.sample import Output
@@ -97,6 +97,7 @@ def check_named(diagnose, block, mistakes):
     return refused
 
 
+@quick_of_each(1)
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # exp of large scores, into float32
 @pytest.mark.parametrize("number", range(len(OTHERS)))
 def test_what_is_named_on_other_shapes_and_data_makes_just_that_output(diagnose, number):

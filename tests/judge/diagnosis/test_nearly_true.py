@@ -214,7 +214,7 @@ def equal_values(block):
     block[:, 2] = block[:, 2, :1]
 
 
-@quick_of_each(4)
+@quick_of_each(2)
 @pytest.mark.parametrize("N", [1, 2, 3])
 @pytest.mark.parametrize("change", [lambda block: None, equal_keys, equal_values, constant, zeros])
 def test_what_is_said_of_the_smallest_cases_and_of_constant_data_is_so(diagnose, N, change):  # noqa: F811

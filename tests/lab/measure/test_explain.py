@@ -68,6 +68,7 @@ def test_reuse_is_how_often_a_byte_from_the_l2_cache_passes_shared_memory(hw4):
     assert "reuse" not in hw4("explain", "global", "16,4096,64", "--gpu", "H100").stdout, "it has no shared memory"
 
 
+@slow
 def test_float64_units_are_what_limits_float64_where_there_are_few_of_them(hw4):
     few = rows(hw4("explain", "float64", "t28", "--gpu", "GTX 1080", "--json"))[0]
     flops = 1.5 * Shape(4, 16384, 64).flops  # QK^T is computed twice
@@ -88,6 +89,7 @@ def test_all_is_the_whole_ladder(hw4, tmp_path):
     assert hw4("explain", "all", "split", "1,128,64", "--gpu", "GTX 1080").returncode == 3
 
 
+@slow
 def test_it_fits_a_terminal_of_60_columns(hw4):
     code, shown = on_a_terminal(60, "explain", "flash", "naive", "2,1000,64", "--causal", "--gpu", "7.5")
     assert code == 0, shown
@@ -103,6 +105,7 @@ def test_csv_has_a_line_for_each_launch(hw4, tmp_path):
     ]
 
 
+@slow
 def test_the_last_wave_is_what_is_left_of_the_blocks_and_full_where_nothing_is(hw4):
     found = hw4("explain", "flash", "split", "t28", "--gpu", "H200", "--json")
     waves = {row["launch"]: (row["grid"], row["blocks"], row["waves"], row["last_wave"]) for row in rows(found)}
@@ -162,6 +165,7 @@ def test_more_blocks_than_can_be_counted_soon_are_refused(hw4):
     assert "has more than 1,048,576 blocks in a batch: give a shorter sequence" in result.stderr
 
 
+@slow
 def test_roofs_that_were_measured_on_a_gpu_replace_those_of_its_data_sheet(hw4):
     path = path_of("H100")
     path.parent.mkdir(parents=True)
@@ -193,6 +197,7 @@ def test_an_unknown_gpu_is_taken_for_one_of_its_compute_capability_with_its_own_
     assert found.rates["FFMA"] == pytest.approx(10 * 256 * 2.52 / 1e3)
 
 
+@slow
 def test_amds_gpus_are_explained_too(hw4, no_gpu):
     result = hw4("explain", "flash", "t28", "--gpu", "mi210")
     assert result.returncode == 0, result.stderr
