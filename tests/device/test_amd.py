@@ -39,6 +39,7 @@ def amd(tmp_path, cache):
     return {"PYTHONPATH": os.pathsep.join(path), "CUPY_CACHE_DIR": str(cache)}
 
 
+@slow
 @needs(COMPILER)
 def test_a_first_run_of_a_small_file_does_not_wait_for_the_compiler_of_its_kernel(hw4_started, tmp_path, amd, cache):
     """Real hipRTC, real processes: float64 answers, until somebody has compiled flash."""
@@ -63,6 +64,7 @@ def test_a_first_run_of_a_small_file_does_not_wait_for_the_compiler_of_its_kerne
     assert error < 1e-5
 
 
+@slow
 @needs(COMPILER)
 def test_scores_that_are_too_large_are_computed_in_float64(hw4_started, tmp_path, amd):
     block = random_block(1, 40, 4)

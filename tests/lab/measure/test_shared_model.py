@@ -29,6 +29,7 @@ def test_rungs_access_shared_memory_as_often_as_the_model_has_it_but_for_bank_co
     assert len(seen) > 20
 
 
+@slow
 def test_kernels_whose_threads_multiply_read_from_shared_memory_what_the_model_has():
     seen = set()
     for line, model in counted_on_an_h200(*BY_THREADS):

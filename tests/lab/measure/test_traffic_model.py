@@ -2,6 +2,7 @@
 
 import pytest
 from recordings import H200, counted_on_an_h200
+from slow import slow
 
 from hw4cli.lab.arrays.named import workload
 from hw4cli.lab.candidates import plan_of
@@ -9,6 +10,7 @@ from hw4cli.lab.measure.model import launch_models
 from hw4cli.plans.ladder import VARIANTS
 
 
+@slow
 def test_what_blocks_ask_of_the_l2_cache_is_that_of_the_model_within_one_percent():
     seen = set()
     for line, model in counted_on_an_h200("flash", "split", "half", "half_mma", "half_split", "half_cores"):
@@ -99,6 +101,7 @@ def test_what_prepares_float32_gradients_writes_pieces_of_all_four_matrices():
     assert short.dram[0] - 4 * 4096 == matrix  # O and dO, of half the bytes
 
 
+@slow
 def test_gradients_on_hopper_move_the_bytes_of_the_model():
     seen = set()
     for line, model in counted_on_an_h200("backward_once", "backward_wgmma"):
