@@ -12,7 +12,7 @@ from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.errors import MachineError
 from hw4cli.plans.halfmma import CORES, MMA, MmaTiling, mma_plan, mma_tiling
-from hw4cli.plans.kernels16 import kernel16
+from hw4cli.plans.kernels16 import ENTRIES16, kernel16
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.resources import kernel_source
@@ -81,3 +81,9 @@ def test_blocks_of_all_gpus_fit_into_their_shared_memory():
 def test_a_gpu_whose_tensor_cores_know_no_bf16_is_refused_in_a_sentence():
     with pytest.raises(MachineError, match=r"half_mma needs compute capability 8\.0 for bfloat16, this GPU has 7\.5"):
         mma_plan(Workload.square(BFLOAT16, 1, 1, 128, 64), DEVICES[75])
+
+
+def test_tiles_that_are_tried_hold_whole_numbers_of_keys_that_are_weighed_together():
+    space = ENTRIES16[MMA].space
+    assert all(one.keys % one.sub == 0 for one in space)
+    assert len({*space}) == len(space) == 32

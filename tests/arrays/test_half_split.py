@@ -10,7 +10,7 @@ from slow import quick_of_each, slow
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.emulator.library import FORWARDS, REVERSE, Schedule
-from hw4cli.plans.halfmma import COMBINED, MOST_SPLITS, SPLIT, SplitTiling, packed_rows, split_count, split_plan
+from hw4cli.plans.halfmma import COMBINED, MMA, MOST_SPLITS, SPLIT, SplitTiling, packed_rows, split_count, split_plan
 from hw4cli.plans.kernels16 import kernel16
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
@@ -108,6 +108,11 @@ def test_the_kernel_that_combines_takes_as_many_splits_as_plans_have():
     threads = re.search(r"__launch_bounds__\((\d+)\) half_split_combine", text)
     assert [*map(int, taken.groups())] == [COMBINED, MOST_SPLITS]
     assert int(threads[1]) >= 32 * MOST_SPLITS // COMBINED
+
+
+def test_keys_are_split_up_to_a_quarter_of_the_multiprocessors_with_a_tile_of_rows():
+    found = [kernel16(Workload(FLOAT16, 1, heads, heads, 128, 1024, 64), DEVICES[80]) for heads in (27, 28)]
+    assert (DEVICES[80].sms, found) == (108, [SPLIT, MMA])
 
 
 def test_few_rows_of_many_keys_are_split_and_many_rows_are_not():
