@@ -11,7 +11,7 @@ from moody import PLUS, Moody, expected, expected_of_rows, run
 
 from hw4cli.problem.workload import Shape
 from hw4cli.stream.layout import GROUP_BYTES, PIECE_BYTES, Layout, choose_layout
-from hw4cli.stream.timeline import union
+from hw4cli.stream.timeline import Timeline, union
 
 pytestmark = pytest.mark.timeout(60)
 
@@ -166,3 +166,11 @@ def test_a_layout_is_sensible_for_any_file_and_machine(B, N, d, cores):
 
 def test_a_union_of_spans_counts_no_moment_twice():
     assert union([(3, 4), (1, 2), (1.5, 2.5), (2.5, 2.6)]) == [(1, 2.6), (3, 4)]
+
+
+def test_a_stage_that_lasts_to_the_end_fills_its_bar_to_the_end():
+    timeline = Timeline()
+    start, end = timeline.origin, timeline.origin + 2.0
+    assert timeline._bar([(start, end)], 2.0, 8) == "|████████|"
+    assert timeline._bar([(start + 1.5, end)], 2.0, 8) == "|      ██|"
+    assert timeline._bar([(start, start + 0.9)], 2.0, 8) == "|████    |"
