@@ -38,12 +38,12 @@ LANGUAGE = (
     "-std=c++17",
     "-fPIC",
     "-w",
-    "-g1",
     "-fno-strict-aliasing",
     "-ffp-contract=fast",
     "-fno-tree-vectorize",
     "-fno-finite-loops",
 )
+LINES = "-g1"  # of a kernel, for what is found; the runtime is not asked for its own
 KERNELS_ALONE = "-nostdinc++"  # as with NVRTC, they have no standard library of C++; it takes longest to compile
 # What is counted keeps the loads of vectors whole, and each piece of straight code by itself.
 WHOLE_LOADS = ("-fno-tree-sra", "-fno-crossjumping", "-fno-if-conversion", "-fno-if-conversion2", "-fno-ipa-icf")
@@ -54,6 +54,14 @@ UNDEFINED = "-fsanitize=alignment,bounds,null,shift,integer-divide-by-zero,signe
 GLOBAL = re.compile(r"__global__\b([^;{]*)")
 BOUNDS = re.compile(r"__launch_bounds__\s*\([^)]*\)")
 KERNEL = re.compile(r"\b(\w+)\s*\(")
+# The runtime's sources that are compiled as one, those that take longest first: what is the same in all builds, or in
+# all but COUNTS, stands together.
+UNITS = {
+    "watching": ("order", "polling", "publication", "shadow"),
+    "launching": ("asynchronous", "findings", "grid", "launch", "meetings", "memory", "registers"),
+    "hopper": ("bulk", "wgmma"),
+    "stacks": ("fibers", "sanitizers"),
+}
 DYNAMIC_SYMBOLS = 11  # the type of a section of an ELF file
 Run = Callable[..., "subprocess.CompletedProcess[Any]"]  # subprocess.run, or what takes the same
 ONE_AT_A_TIME = threading.Lock()  # who compiles the runtime
@@ -140,7 +148,7 @@ def shared_object(
     text = spliced(source, (headers / "headers", source.resolve().parent, data_path("kernels")))
     defines = [f"-D{name}={value}" for name, value in macros.items()]
     defines += [f"-D__CUDA_ARCH__={cc * 10}", *(["-D__HIP__=1"] if lanes == 64 else [])]
-    options = [*LANGUAGE, KERNELS_ALONE, *processor(), *compiler.options(build), *defines]
+    options = [*LANGUAGE, LINES, KERNELS_ALONE, *processor(), *compiler.options(build), *defines]
     name = digest(text, options, compiler.version, *texts(headers))
     target = cache_folder() / f"hw4-emulator-{source.stem}-{build}-{name}.so"
     if target.exists():
@@ -191,30 +199,55 @@ def _unmangled(name: str) -> str:
 
 
 def _runtime(compiler: Compiler, build: str, headers: Path, run: Run) -> list[Path]:
-    """The runtime, compiled: by as many compilers as there are processors, and what all builds share but once."""
+    """The runtime of kernels, compiled."""
+    folder_texts = texts(headers)
+    return compile_runtime(compiler, build, [*LANGUAGE, "-O2"], units_of(headers), folder_texts, "emulator", run)
+
+
+def units_of(headers: Path, without: str = "") -> dict[str, tuple[Path, ...]]:
+    """The runtime's sources in a folder by the units that they are compiled in, but one: each unit reads the standard
+    library's headers once, which would take half of the compiler's time."""
+    left = {path.stem: path for path in sorted(headers.glob("*.cpp"))}
+    found = {unit: tuple(left.pop(stem) for stem in stems) for unit, stems in UNITS.items()}
+    return {unit: files for unit, files in found.items() if unit != without} | {x: (path,) for x, path in left.items()}
+
+
+def compile_runtime(
+    compiler: Compiler,
+    build: str,
+    options: Sequence[str],
+    units: Mapping[str, Sequence[Path]],
+    known: Sequence[str],
+    kind: str,
+    run: Run,
+) -> list[Path]:
+    """Objects of the runtime's units, kept under a name with this kind of them, made by as many compilers as there are
+    processors. What all builds share is compiled once; `known` are the texts that all depend on."""
     of_build = {PLAIN: [], RACE: ["-DEMU_HOOKS"], ASAN: ["-DEMU_ASAN"], COUNTS: ["-DEMU_COUNTS"]}[build]
 
-    def options_of(source: Path) -> list[str]:
-        text = source.read_text(encoding="utf-8")  # which has the macro, or EMU_COUNT()
+    def options_of(unit: str) -> list[str]:
+        text = "".join(path.read_text(encoding="utf-8") for path in units[unit])  # which has the macro, or EMU_COUNT()
         own = of_build if any(word[2:].removesuffix("S") in text for word in of_build) else []
-        return [*LANGUAGE, "-O2", *own]
+        return [*options, *own]
 
-    def target_of(source: Path) -> Path:
-        known = digest(options_of(source), compiler.version, *texts(headers))
-        return cache_folder() / f"hw4-emulator-{source.stem}-{known}.o"
+    targets = {
+        unit: cache_folder() / f"hw4-{kind}-{unit}-{digest(options_of(unit), compiler.version, *known)}.o"
+        for unit in units
+    }
 
-    def compile_one(source: Path) -> None:
+    def compile_one(unit: str) -> None:
         with tempfile.TemporaryDirectory(prefix="hw4-") as folder:
-            made = Path(folder, "made.o")
-            _run([compiler.path, *options_of(source), "-c", str(source), "-o", str(made)], source.name, folder, run)
-            keep(made, target_of(source))
+            source, made = Path(folder, f"{unit}.cpp"), Path(folder, "made.o")
+            source.write_text("".join(f'#include "{path}"\n' for path in units[unit]), encoding="utf-8")
+            command = [compiler.path, *options_of(unit), "-c", str(source), "-o", str(made)]
+            _run(command, source.name, folder, run)
+            keep(made, targets[unit])
 
-    sources = sorted(headers.glob("*.cpp"))
     with ONE_AT_A_TIME:
-        if missing := [source for source in sources if not target_of(source).exists()]:  # else no thread is begun
+        if missing := [unit for unit, target in targets.items() if not target.exists()]:  # else no thread is begun
             with ThreadPoolExecutor(workers()) as pool:
                 list(pool.map(compile_one, missing))
-    return [target_of(source) for source in sources]
+    return [*targets.values()]
 
 
 def _run(command: list[str], name: str, temporary: str, run: Run) -> None:

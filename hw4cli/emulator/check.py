@@ -14,6 +14,7 @@ from hw4cli.emulator.build import ASAN, RACE, check_kernels, checking_builds, sh
 from hw4cli.emulator.library import FORWARDS, RANDOM, REVERSE, Outcome, Schedule
 from hw4cli.emulator.worker import Job, run_jobs
 from hw4cli.plans.bounds import SAFE, bound, has_bound
+from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import magnitudes
 from hw4cli.plans.plan import DEVICES, DeviceProperties, Plan, Tile, Variant
 from hw4cli.problem.casefile import FLOAT32, Floats, magnitudes_of
@@ -182,6 +183,8 @@ def trials_of(
             continue
         if shape in PROMOTED and not 2 * promotion < shape.N <= 3 * promotion:
             continue
+        if long:
+            plan = _with_few_converters(plan)
         brief = long or shape in (*WHOLE, *PROMOTED, *FAR)
         kinds = FEWER.get(shape, tuple(data)) if tuple(data) == DATA else tuple(data)
         found.append(Trial(shape, on, plan, kinds, thorough=not brief))
@@ -192,6 +195,14 @@ def trials_of(
             if plan.macros.get("MOST_BLOCKS"):
                 found.append(Trial(shape, few, plan, tuple(data)[:1], thorough=False))
     return found
+
+
+def _with_few_converters(plan: Plan) -> Plan:
+    """A plan whose launch that converts has as few blocks as for large inputs, so that each thread takes several
+    pieces: where all are few, each has one."""
+    most = plan.macros.get("CONVERT_CHUNKS", 1)
+    few = (replace(x, grid=ceil_div(x.grid, most)) if x.symbol.endswith("_convert") else x for x in plan.launches)
+    return replace(plan, launches=tuple(few))
 
 
 def check_kernel(

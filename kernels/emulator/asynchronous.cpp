@@ -57,7 +57,7 @@ void copy_async_wait(unsigned left) {
     }
     mine.resize(kept);
 }
-static void end() {
+static void end_asynchronous() {
     for (unsigned t = 0; t < threads_of_block; t++) {
         if (!copies[t].empty())
             find("copy", copies[t][0].pc, 0,
@@ -65,7 +65,7 @@ static void end() {
         for (const Copy& copy : copies[t]) set_busy(copy.to, copy.bytes, 0);
     }
 }
-static AtBlockEnd at_end(end);
+static AtBlockEnd asynchronous_at_end(end_asynchronous);
 
 // ---- Agents
 
@@ -148,9 +148,9 @@ void registers_free(const void* at) {
 
 // ---- A block
 
-static void begin() {
+static void begin_asynchronous() {
     for (unsigned t = 0; t < MAX_THREADS; t++)
         fences[t] = {}, busy[t].clear(), copies[t].clear(), copy_group[t] = 0;
 }
-static AtBlockStart at_start(begin);
+static AtBlockStart asynchronous_at_start(begin_asynchronous);
 }  // namespace emu

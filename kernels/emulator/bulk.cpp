@@ -283,12 +283,12 @@ void add_count(int* count, int more) {
 
 // ---- A block
 
-static void begin() {
+static void begin_bulk() {
     for (const Copy& copy : copies) agent_landed(copy.agent, copy.to, copy.bytes);
     copies.clear(), barriers.clear(), counted.clear();
     for (unsigned t = 0; t < MAX_THREADS; t++) stores[t].clear(), store_groups[t] = 0;
 }
-static void end() {
+static void end_bulk() {
     if (!copies.empty()) report("copy", "the block ends before a bulk copy has arrived: nobody waits at its barrier");
     for (std::vector<Store>& mine : stores)
         for (Store& store : mine) {
@@ -297,7 +297,7 @@ static void end() {
             store.put(store.data.data() - store.from);  // it takes place after the block's end, too
         }
 }
-static AtBlockStart at_start(begin);
-static AtBlockEnd at_end(end);
+static AtBlockStart bulk_at_start(begin_bulk);
+static AtBlockEnd bulk_at_end(end_bulk);
 
 }  // namespace emu

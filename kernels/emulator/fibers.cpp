@@ -175,15 +175,15 @@ struct Fibers {
     unsigned made = 0;
 };
 }
-static Kept<Fibers> kept;
-static void exchange(unsigned n) {
-    Fibers& one = kept.at(n);
+static Kept<Fibers> kept_fibers;
+static void exchange_fibers(unsigned n) {
+    Fibers& one = kept_fibers.at(n);
     one.fibers.resize(threads_of_block), one.contexts.resize(threads_of_block);
     std::swap_ranges(fibers, fibers + threads_of_block, one.fibers.begin());
     std::swap_ranges(contexts, contexts + threads_of_block, one.contexts.begin());
     std::swap(stacks, one.stacks), std::swap(stacks_made, one.made);
 }
-static AtSwitch at_switch(exchange);
+static AtSwitch fibers_at_switch(exchange_fibers);
 int owner_of_stack(const char* at) {
     return at >= stacks && at < stacks + stacks_made * EACH ? (int)((at - stacks) / EACH) : NOBODY;
 }

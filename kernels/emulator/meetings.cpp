@@ -243,11 +243,11 @@ void report_spinning() {
 
 // ---- A block
 
-static Kept<std::vector<Named>> kept;
-static void exchange(unsigned n) { kept.exchange_array(n, barriers, 16); }
-static AtSwitch at_switch(exchange);
-static void begin() {
+static Kept<std::vector<Named>> kept_meetings;
+static void exchange_meetings(unsigned n) { kept_meetings.exchange_array(n, barriers, 16); }
+static AtSwitch meetings_at_switch(exchange_meetings);
+static void begin_meetings() {
     for (Named& named : barriers) named = {};
 }
-static AtBlockStart at_start(begin);
+static AtBlockStart meetings_at_start(begin_meetings);
 }  // namespace emu

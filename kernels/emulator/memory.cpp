@@ -70,16 +70,16 @@ static void clear_shared() {
 #endif
     forbid(window + dynamic_bytes, WINDOW - dynamic_bytes);
 }
-static AtBlockStart at_start(clear_shared);
+static AtBlockStart memory_at_start(clear_shared);
 namespace {
 struct SharedMemory {
     std::vector<char> bytes;
     Area area;
 };
 }
-static Kept<SharedMemory> kept;
-static void exchange(unsigned n) {
-    SharedMemory& one = kept.at(n);
+static Kept<SharedMemory> kept_memory;
+static void exchange_memory(unsigned n) {
+    SharedMemory& one = kept_memory.at(n);
     size_t size = dynamic_bytes;
     for (const Static& each : statics) size += each.bytes;
     if (one.bytes.size() < size) one.bytes.resize(size);
@@ -93,7 +93,7 @@ static void exchange(unsigned n) {
     std::swap(shared_area, one.area);
     if (shared_area.empty()) shared_area = Area((const char*)((uintptr_t)tls & ~(uintptr_t)3), tls_bytes);
 }
-static AtSwitch at_switch(exchange);
+static AtSwitch memory_at_switch(exchange_memory);
 
 static bool in_window(const char* at) { return at >= window && at < window + WINDOW; }
 static bool beyond_window(const char* at, uint32_t bytes) {

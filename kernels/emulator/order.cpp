@@ -121,22 +121,22 @@ void order_grid() {
 // ---- Blocks that take turns
 
 namespace {
-struct Times {
+struct ClocksOfBlock {
     uint32_t epoch = 0, block_epoch = 0;
     bool clocks = false;
     std::vector<uint32_t> own, synced, known;
     std::vector<uint32_t*> made;
 };
 }
-static Kept<Times> kept;
-static void exchange(unsigned n) {
-    Times& one = kept.at(n);
+static Kept<ClocksOfBlock> kept_order;
+static void exchange_order(unsigned n) {
+    ClocksOfBlock& one = kept_order.at(n);
     std::swap(epoch, one.epoch), std::swap(block_epoch, one.block_epoch), std::swap(clocks, one.clocks);
     known.swap(one.known), made.swap(one.made);
     one.own.resize(MEMBERS), one.synced.resize(MAX_THREADS);
     std::swap_ranges(own, own + MEMBERS, one.own.begin()), std::swap_ranges(synced, synced + MAX_THREADS, one.synced.begin());
 }
-static AtSwitch at_switch(exchange);
+static AtSwitch order_at_switch(exchange_order);
 
 void launch_ends() { end_of_touches(); }
 void block_begins() {

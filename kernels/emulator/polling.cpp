@@ -67,9 +67,9 @@ void restore_former() {
     memcpy(shown_at, shown_instead, shown_bytes);
     shown_at = nullptr;
 }
-static Kept<std::vector<Read>> kept;
-static void exchange(unsigned n) { kept.exchange_array(n, last_read, threads_of_block); }
-static AtSwitch at_switch(exchange);
+static Kept<std::vector<Read>> kept_polling;
+static void exchange_polling(unsigned n) { kept_polling.exchange_array(n, last_read, threads_of_block); }
+static AtSwitch polling_at_switch(exchange_polling);
 void forget_polling(bool launch) {
     if (launch) formers.clear(), polling.clear();
     for (Read& read : last_read) read = {};

@@ -293,14 +293,14 @@ struct OfBlock {
     std::vector<Thread> threads;
 };
 }
-static Kept<OfBlock> kept;
-static void exchange(unsigned n) {
-    OfBlock& one = kept.at(n);
+static Kept<OfBlock> kept_publication;
+static void exchange_publication(unsigned n) {
+    OfBlock& one = kept_publication.at(n);
     of_block.swap(one.of_block), std::swap(met, one.met), std::swap(fences, one.fences), std::swap(learned, one.learned);
     one.threads.resize(threads_of_block);
     std::swap_ranges(threads, threads + threads_of_block, one.threads.begin());
 }
-static AtSwitch at_switch(exchange);
+static AtSwitch publication_at_switch(exchange_publication);
 void forget_publications(bool launch) {
     if (launch) any_lock = false, publications.clear(), words.clear(), unfenced.clear(), numbers = 0, too_many = false;
     of_block.clear(), met = 0, fences = learned = 0;

@@ -40,10 +40,10 @@ void set_registers(Site site, unsigned count, bool more) {
     wait_until(site, take_registers, &change, what_is_missing);
 }
 
-static void begin() {
+static void begin_registers() {
     for (unsigned& count : has) count = std::min(REGISTERS / std::max(threads_of_block, 1u) / 8 * 8, MOST);
     pool = 0;
 }
-static AtBlockStart at_start(begin);
+static AtBlockStart registers_at_start(begin_registers);
 
 }  // namespace emu

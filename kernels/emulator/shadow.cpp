@@ -181,14 +181,14 @@ struct FlagsOf {
     std::vector<Flag> block;
 };
 }
-static Kept<FlagsOf> kept;
-static void exchange(unsigned n) {
-    FlagsOf& one = kept.at(n);
+static Kept<FlagsOf> kept_shadow;
+static void exchange_shadow(unsigned n) {
+    FlagsOf& one = kept_shadow.at(n);
     one.threads.resize(threads_of_block);
     std::swap_ranges(flags, flags + threads_of_block, one.threads.begin());
     flags_of_block.swap(one.block);
 }
-static AtSwitch at_switch(exchange);
+static AtSwitch shadow_at_switch(exchange_shadow);
 void forget_flags() {
     for (auto& each : flags) each.clear();
     flags_of_block.clear();

@@ -219,17 +219,17 @@ void wgmma_wait(int left) {
 
 // ---- A block
 
-static void begin() {
+static void begin_wgmma() {
     for (Lane& lane : lane_of) lane = {};
     for (auto& queue : asked) queue.clear();
 }
-static void end() {
+static void end_wgmma() {
     for (const Lane& lane : lane_of)
         for (const Sum& sum : lane.sums)
             if (sum.under_way)
                 return report("wgmma", "the block ends while products are computed: commit them, and wait");
 }
-static AtBlockStart at_start(begin);
-static AtBlockEnd at_end(end);
+static AtBlockStart wgmma_at_start(begin_wgmma);
+static AtBlockEnd wgmma_at_end(end_wgmma);
 
 }  // namespace emu

@@ -1,7 +1,8 @@
 """A CUDA program's files compiled for the CPU into one executable, which is kept beside the GPU's machine code.
 
 A file is preprocessed first, against the headers of kernels/emulator/program, as launches may come out of macros; then
-its launches become calls (launches.py), and a C++ compiler makes a program of it. Two builds: `plain` is for the answer
+its launches become calls (launches.py), and a C++ compiler makes a program of it, while others compile the runtime,
+where it is not kept yet. Two builds: `plain` is for the answer
 alone, `race` has the compiler's hooks before every load and store, the host's too.
 """
 
@@ -28,13 +29,15 @@ from hw4cli.resources import data_path
 LANGUAGE = (
     "-std=c++17",
     "-w",
-    "-g1",
     "-fpermissive",
     "-fno-strict-aliasing",
     "-ffp-contract=fast",
     "-fno-tree-vectorize",
     "-fno-finite-loops",  # an endless loop stays one
 )
+PRELUDE = "kernels/emulator/program/prelude.h"
+NOT_ON_THE_CPU = "hopper"  # instructions that programs cannot name
+ON_DEMAND = ("tensor",)  # units of the runtime that few programs use
 SUFFIXES = (".cu", ".cpp", ".cc", ".cxx", ".c", ".hip")
 # Memory that a kernel allocates is a GPU's: what a program's own code calls is the runtime's.
 ALLOCATORS = {
@@ -118,28 +121,32 @@ def compile_program(
     texts = [*kernels.texts(headers), *kernels.texts(headers / "program")]
     more = sorted(path for path in (headers / "program/include").rglob("*") if path.is_file())
     texts += [path.read_text(encoding="utf-8") for path in more]
-    with tempfile.TemporaryDirectory(prefix="hw4-") as folder:
-        prelude = _prelude(compiler, options, folder, run)
+    known = (options, own, compiler.version, *texts)
+    with tempfile.TemporaryDirectory(prefix="hw4-") as folder, ThreadPoolExecutor(workers()) as pool:
+        files = [file.resolve() for file in source.files]
 
-        def preprocess(at: int) -> str:
-            file = source.files[at].resolve()
+        def preprocess(at: int) -> tuple[str, str]:
             target = Path(folder, f"{at}.ii")
             words = [compiler.path, *options, *prelude, *own, f"-I{headers}/program/include", "-fopenmp"]
             keep = () if compiler.clang else ("-fpch-preprocess",)
-            _check(run, [*words, "-E", *keep, "-x", "c++", str(file), "-o", str(target)], source.files[at].name, folder)
-            return with_instructions(target.read_text(encoding="utf-8", errors="replace"))
+            _check(run, [*words, "-E", *keep, "-x", "c++", str(files[at]), "-o", str(target)], files[at].name, folder)
+            return _parted(target.read_text(encoding="utf-8", errors="replace"), files[at])
 
-        with ThreadPoolExecutor(workers()) as pool:
-            given = list(pool.map(preprocess, range(len(source.files))))
-        for text, file in zip(given, source.files, strict=True):
-            check_words(_users(text), file.name)
-        made = [with_calls(text, file.name)[0] for text, file in zip(given, source.files, strict=True)]
-        digest = kernels.digest(made, options, compiler.version, *texts)
-        target = kernels.cache_folder() / f"hw4-executable-{source.files[0].stem}-{digest}"
+        prelude = _prelude(compiler, options)
+        given = list(pool.map(preprocess, range(len(files))))
+        target = _executable(source, given, known)
         program = Program(source, target, watched, lanes)
         if target.exists():
             return program
-        runtime = _runtime(compiler, build, run)
+        if _keep_prelude(compiler, options, folder, run):
+            prelude = _prelude(compiler, options)
+            given = list(pool.map(preprocess, range(len(files))))
+        made = []
+        for (before, text), file in zip(given, source.files, strict=True):
+            own_text = with_instructions(text)
+            check_words(_users(own_text), file.name)
+            made.append(before + with_calls(own_text, file.name)[0])
+        runtime = pool.submit(_runtime, compiler, build, run)
 
         def compile_one(at: int) -> Path:
             text, made_object = Path(folder, f"{at}.ii"), Path(folder, f"{at}.o")
@@ -152,48 +159,81 @@ def compile_program(
             _check(run, ["objcopy", *renamed, str(made_object)], source.files[at].name, folder)
             return made_object
 
-        with ThreadPoolExecutor(workers()) as pool:
-            objects = list(pool.map(compile_one, range(len(made))))
-        windows = _windows(objects, set(_WINDOW.findall("\n".join(map(_users, given)))), run)
+        objects = list(pool.map(compile_one, range(len(made))))
+        windows = _windows(objects, set(_WINDOW.findall("\n".join(_users(text) for _, text in given))), run)
         linked = Path(folder, "program")
-        # The runtime first: of what both have, such as std::string, it takes its own, which is not watched.
-        words = [compiler.path, "-no-pie", *windows, *map(str, runtime), *map(str, objects)]
-        _check(run, [*words, "-fopenmp", "-lpthread", "-lm", "-o", str(linked)], source.name, folder)
+
+        def link(parts: Sequence[Path]) -> None:
+            # The runtime first: of what both have, such as std::string, it takes its own, which is not watched.
+            words = [compiler.path, "-no-pie", *windows, *map(str, parts), *map(str, objects)]
+            _check(run, [*words, "-fopenmp", "-lpthread", "-lm", "-o", str(linked)], source.name, folder)
+
+        try:
+            link(runtime.result())
+        except _UnlinkedError:
+            link([*runtime.result(), *_runtime(compiler, build, run, ON_DEMAND)])
         linked.chmod(0o755)
         kernels.keep(linked, target)
         _remove_old("hw4-executable-*", MOST_EXECUTABLES)
     return program
 
 
+def _parted(text: str, file: Path) -> tuple[str, str]:
+    """A preprocessed text as what is read before the file, and the file's own."""
+    begin = re.search(rf'^#\s*1\s+"{re.escape(str(file))}".*\n', text, re.M)
+    at = begin.start() if begin else 0
+    return text[:at], text[at:]
+
+
+def _executable(source: Source, given: Sequence[tuple[str, str]], known: Sequence[object]) -> Path:
+    """Where a program is kept: by its own text, whichever way the prelude is read."""
+    digest = kernels.digest([text for _, text in given], *known)
+    return kernels.cache_folder() / f"hw4-executable-{source.files[0].stem}-{digest}"
+
+
 def _options(compiler: Compiler, build: str, cc: int, lanes: int) -> list[str]:
-    chosen = [*LANGUAGE, "-fno-pie", *kernels.processor(), *compiler.options(build)]
+    chosen = [*LANGUAGE, kernels.LINES, "-fno-pie", *kernels.processor(), *compiler.options(build)]
     chosen += [f"-D__CUDA_ARCH__={cc * 10}", "-DEMU_PROGRAM"]
     if not compiler.clang:
         chosen.append("-fno-extern-tls-init")  # shared memory has no constructors
     return [*chosen, *(["-D__HIP__=1", "-D__HIP_PLATFORM_AMD__=1", "-D__HIPCC__=1"] if lanes == 64 else [])]
 
 
-def _prelude(compiler: Compiler, options: Sequence[str], folder: str, run: Run) -> list[str]:
-    """The options that have the compiler read prelude.h first: parsed once and kept, where the compiler can."""
-    header = data_path("kernels/emulator/program/prelude.h")
-    if compiler.clang:
-        return ["-include", str(header)]
+def _prelude(compiler: Compiler, options: Sequence[str]) -> list[str]:
+    """The options that have the compiler read prelude.h first: parsed already, where that is kept."""
+    parsed = _parsed_prelude(compiler, options)
+    return ["-include", str(parsed.with_suffix("") if parsed.exists() else data_path(PRELUDE))]
+
+
+def _parsed_prelude(compiler: Compiler, options: Sequence[str]) -> Path:
+    """Where prelude.h is kept for a compiler, parsed; Clang reads the text."""
+    header = data_path(PRELUDE)
     read_by_it = [
-        header.parent.parent / "language.h",
-        header.parent.parent / "runtime.h",
+        *(header.parent.parent / name for name in ("language.h", "numbers.h", "runtime.h")),
         *sorted(header.parent.glob("*.h")),
     ]
     digest = kernels.digest(options, compiler.version, *map(read, read_by_it))
-    place = kernels.cache_folder() / f"hw4-prelude-{digest}"
-    kept = place / "prelude.h.gch"
-    if not kept.exists():
-        place.mkdir(exist_ok=True)
-        made = Path(folder, "prelude.gch")
-        words = [compiler.path, *options, "-fopenmp", "-x", "c++-header", str(header), "-o", str(made)]
-        _check(run, words, header.name, folder)
-        kernels.keep(made, kept)
-        _remove_old("hw4-prelude-*", MOST_PRELUDES)
-    return ["-include", str(place / "prelude.h")]
+    return kernels.cache_folder() / f"hw4-prelude-{digest}" / "prelude.h.gch"
+
+
+def _keep_prelude(compiler: Compiler, options: Sequence[str], folder: str, run: Run) -> bool:
+    """Before a program is compiled: keep the prelude parsed, if it is not; whether that was done.
+
+    The first program reads the text, which takes a second. To parse and keep it takes three times as long, and is
+    worth it for the second one.
+    """
+    kept = _parsed_prelude(compiler, options)
+    if compiler.clang or kept.exists():
+        return False
+    if not kept.parent.exists():
+        kept.parent.mkdir(exist_ok=True)
+        return False
+    made = Path(folder, "prelude.gch")
+    words = [compiler.path, *options, "-fopenmp", "-x", "c++-header", str(data_path(PRELUDE)), "-o", str(made)]
+    _check(run, words, kept.stem, folder)
+    kernels.keep(made, kept)
+    _remove_old("hw4-prelude-*", MOST_PRELUDES)
+    return True
 
 
 def _remove_old(pattern: str, most: int) -> None:
@@ -209,32 +249,18 @@ def _remove_old(pattern: str, most: int) -> None:
             path.unlink(missing_ok=True)
 
 
-def _runtime(compiler: Compiler, build: str, run: Run) -> list[Path]:
-    """The runtime, compiled as a part of a program: with threads of the host's, and code that cannot be moved."""
+def _runtime(compiler: Compiler, build: str, run: Run, on_demand: Sequence[str] = ()) -> list[Path]:
+    """The runtime, compiled as a part of a program: with threads of the host's, and code that cannot be moved. The
+    units `on_demand` alone, or all but those."""
     headers = data_path("kernels/emulator")
-    options = [
-        *LANGUAGE,
-        "-O2",
-        "-fno-pie",
-        *kernels.processor(),
-        "-DEMU_PROGRAM",
-        *(["-DEMU_HOOKS"] if build == RACE else []),
-    ]
-
-    shared = [read(path) for folder in (headers, headers / "program") for path in sorted(folder.glob("*.h"))]
-
-    def compile_one(source: Path) -> Path:
-        digest = kernels.digest(options, compiler.version, read(source), *shared)
-        target = kernels.cache_folder() / f"hw4-program-{source.parent.name}-{source.stem}-{digest}.o"
-        if not target.exists():
-            with tempfile.TemporaryDirectory(prefix="hw4-") as folder:
-                made = Path(folder, "made.o")
-                _check(run, [compiler.path, *options, "-c", str(source), "-o", str(made)], source.name, folder)
-                kernels.keep(made, target)
-        return target
-
-    with kernels.ONE_AT_A_TIME, ThreadPoolExecutor(workers()) as pool:
-        return list(pool.map(compile_one, sorted([*headers.glob("*.cpp"), *headers.glob("program/*.cpp")])))
+    options = [*LANGUAGE, "-O2", "-fno-pie", *kernels.processor(), "-DEMU_PROGRAM"]
+    units = kernels.units_of(headers, without=NOT_ON_THE_CPU)
+    units = {unit: files for unit, files in units.items() if (unit in ON_DEMAND) == bool(on_demand)}
+    if not on_demand:
+        units["program"] = tuple(sorted(headers.glob("program/*.cpp")))  # begins a process: what it uses is made before
+    folders = (headers, headers / "program")
+    known = [read(path) for folder in folders for path in sorted((*folder.glob("*.h"), *folder.glob("*.cpp")))]
+    return kernels.compile_runtime(compiler, build, options, units, known, "program", run)
 
 
 def _windows(objects: Sequence[Path], names: set[str], run: Run) -> list[str]:
@@ -292,6 +318,10 @@ def _users(text: str) -> str:
     return "".join([*pieces, text[end:] if own else ""])
 
 
+class _UnlinkedError(InputError):
+    """A program calls what is not there."""
+
+
 def _check(run: Run, command: Sequence[str], name: str, folder: str) -> None:
     """Run a compiler. Raises InputError with its first error if it fails."""
     done = kernels.compiler_run(command, name, folder, run)
@@ -299,6 +329,8 @@ def _check(run: Run, command: Sequence[str], name: str, folder: str) -> None:
         return
     if sentence := missing_header(done.stderr):
         raise InputError(sentence)
+    if _UNDEFINED.search(done.stderr):
+        raise _UnlinkedError(f"{name} does not compile for the CPU: {first_error(done.stderr)}")
     raise InputError(f"{name} does not compile for the CPU: {first_error(done.stderr)}")
 
 

@@ -1,4 +1,5 @@
-"""What compilers for GPUs have beside C++, as C++: inline PTX, and Clang's pointers into AMD's shared memory.
+"""What compilers for GPUs have beside C++, as C++: inline PTX, `__shared__ alignas(16)`, and Clang's pointers into AMD's
+shared memory.
 
 An asm statement of single instructions that kernels/emulator/program/ptx.h has becomes calls. What has another
 instruction, a register of its own or a label stays as it is, and is refused later (refusals.py).
@@ -18,6 +19,8 @@ _TOKEN = re.compile(r"%(?P<number>\d+)(?:\s*\+\s*(?P<more>\d+))?|(?P<literal>0x[
 _SHARED = re.compile(
     r"(\bconst\s+)?__attribute__\s*\(\(\s*address_space\s*\(\s*3\s*\)\s*\)\)\s*((?:const\s+)?\w+)\s*\*"
 )
+# C++ takes alignas in front of all other words of a declaration alone. What __shared__ is, prelude.h says.
+_ALIGNAS = re.compile(r"(\bthread_local __attribute__\(\([^\n;]*?used\)\)\s*)alignas\s*\(((?:[^()]|\([^()]*\))*)\)")
 _VECTOR = re.compile(r"\btypedef\s+(\w+)\s+(\w+)\s+__attribute__\s*\(\(\s*ext_vector_type\s*\(\s*(\d+)\s*\)\s*\)\)")
 _QUALIFIERS = re.compile(r"\.L2::(?:64B|128B|256B)")  # hints that change no result
 
@@ -33,6 +36,7 @@ def with_instructions(text: str) -> str:
     """A preprocessed text with calls in place of the asm statements that are understood, and with classes in place of
     Clang's attributes. Lines stay where they were."""
     text = _SHARED.sub(lambda match: f"hw4::Shared<{match[1] or ''}{match[2]}>", text)
+    text = _ALIGNAS.sub(r"\1__attribute__((aligned(\2)))", text)
     text = _VECTOR.sub(r"typedef \1 \2 __attribute__((vector_size(\3 * sizeof(\1))))", text)
     if "asm" not in text:
         return text

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from hw4cli.arrays.emulated import run_half
 from hw4cli.arrays.gradients.emulated import run_backward
 from hw4cli.emulator.build import RACE
-from hw4cli.emulator.library import FORWARDS
+from hw4cli.emulator.library import FORWARDS, Schedule
 from hw4cli.lab.arrays.inputs import from_words, to_words
 from hw4cli.plans.half import Tiling
 from hw4cli.plans.kernels16 import ENTRIES16
@@ -37,6 +37,7 @@ class Trial:
     tiling: Any = None  # in place of the one that the plan takes
     sms: int = 0  # so many multiprocessors, if not as many as usual
     seed: int = 1
+    schedule: Schedule = FORWARDS
 
     def __str__(self) -> str:
         work = self.work
@@ -112,7 +113,7 @@ def check_arrays(
 
 def check_trial(trial: Trial, source: Path | None = None) -> Iterator[str]:
     """What is wrong with one run."""
-    check = _forward if trial in FORWARD else _backward
+    check = _forward if trial.kernel in ENTRIES16 else _backward
     for sentence in check(trial, source):
         yield f"{trial}: {sentence}"
 
@@ -151,7 +152,7 @@ def _forward(trial: Trial, source: Path | None) -> Iterator[str]:
         kernel=name,
         cc=trial.cc,
         build=RACE,
-        schedule=FORWARDS,
+        schedule=trial.schedule,
         source=source,
         sms=trial.sms,
     )
@@ -179,6 +180,7 @@ def _backward(trial: Trial, source: Path | None) -> Iterator[str]:
         x.view(kind) for x in (*words, to_words(o.astype(np.float32), work.dtype))
     )
     how: dict[str, Any] = {"kernel": trial.kernel, "build": RACE, "cc": trial.cc, "source": source, "sms": trial.sms}
+    how["schedule"] = trial.schedule
     got = run_backward(work, given_do, given_q, given_k, given_v, given_o, lse.astype(np.float32), **how)
     yield from map(str, got.findings)
     if not got.finished:
