@@ -226,7 +226,6 @@ def checked(draw: Draw) -> list[str]:
     try:
         found: list[str] = read.recv()
     except EOFError:
-        found = []
         process.join()
         found = [f"the process ended with {process.exitcode}"]
     process.join()
@@ -234,6 +233,7 @@ def checked(draw: Draw) -> list[str]:
 
 
 def _answer(draw: Draw, to: Connection) -> None:
+    """In a process of its own: send what is found."""
     signal.setitimer(signal.ITIMER_PROF, LIMIT)
     to.send(problems(draw))
     to.close()

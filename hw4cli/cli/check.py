@@ -15,7 +15,7 @@ from hw4cli.cli.terminal.launches import ALL, with_ladder
 from hw4cli.cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
 from hw4cli.cli.terminal.params import FOLDER, Number, OneOf
 from hw4cli.cli.terminal.programs import ARGUMENTS, ProgramOptions, TakesArguments, check_program, programs_of
-from hw4cli.errors import KernelError, MachineError
+from hw4cli.errors import InputError, KernelError, MachineError
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
 from hw4cli.problem.workload import Workload
@@ -168,7 +168,10 @@ def _check_programs(
 ) -> int:
     """Compile whole programs, or run them on the CPU; 1 if anything is wrong with one."""
     with Importing():
+        from hw4cli.device.kernelcheck import CheckedLaunch
         from hw4cli.device.programcheck import check_program as compile_one
+        from hw4cli.device.programcheck import has_hipcc
+        from hw4cli.emulator.program.build import Source, compile_program
         from hw4cli.lab.measure.gpus import model_named
         from hw4cli.system.files import check_place
 
@@ -198,12 +201,26 @@ def _check_programs(
         text = "".join(f"{wrapped(line, columns(sys.stdout), '    ', '')}\n" for line in lines)
         _publish(records, text, as_json, outputs)
         return 0 if all_right else 1
-    devices = [props for name, props in ARCHITECTURES.items() if name in architectures] or [*DEVICES.values()]
     rows: list[CheckedLaunch] = []
     missing: dict[str, MachineError] = {}
-    progress = Progress(len(programs) * len(devices))
+    notes: list[str] = []
+    chosen = [props for name, props in ARCHITECTURES.items() if name in architectures]
+    on = [(each, chosen or [*(AMD_DEVICES if Source(each).hip else DEVICES).values()]) for each in programs]
+    tried = sum(len(devices) for _, devices in on)
+    progress = Progress(tried)
     with Bar("compiling", progress, BAR_DELAY, wanted=True):
-        for each in programs:
+        for each, devices in on:
+            if Source(each).hip and not has_hipcc():
+                try:
+                    compile_program(Source(each, options.include, options.define), lanes=64, watched=False)
+                    notes.append(f"{each[0]} is C++ for a CPU's compiler; hipcc, which says more, is not installed")
+                except InputError as error:
+                    problem = str(error).replace(f"{each[0].name} does not compile for the CPU", "does not compile")
+                    if problem == str(error):  # it needs what the CPU has not
+                        notes.append(problem)
+                    else:
+                        rows.append(CheckedLaunch(str(each[0]), "the CPU", problem=problem, wrong=True))
+                continue
             for props in devices:
                 try:
                     rows += compile_one(each, props, options.include, options.define)
@@ -213,7 +230,7 @@ def _check_programs(
     if not rows and missing:
         raise next(iter(missing.values()))
     _publish([asdict(row) for row in rows], _table(rows, len(programs) > 1), as_json, outputs)
-    for sentence in [*_problems(rows, len(devices) - len(missing)), *_not_compiled(missing)]:
+    for sentence in [*_problems(rows, tried - len(missing)), *_not_compiled(missing), *notes]:
         print_message(sentence)
     return 1 if any(row.wrong for row in rows) else 0
 

@@ -1,18 +1,20 @@
-"""The kernels of a whole CUDA program on an architecture, without a GPU: compiled by nvcc or by NVRTC on what is the
-device's of its text, with their resources and occupancy."""
+"""The kernels of a whole CUDA or HIP program on an architecture, without a GPU: compiled by nvcc, or by NVRTC on what
+is the device's of its text, or by hipcc, with their resources and occupancy."""
 
 import ast
 import operator
+import os
 import re
 import shutil
 import subprocess
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache
 from pathlib import Path
 
 from hw4cli.device.compilerlog import VERBOSE, Usage, first_error, usage
+from hw4cli.device.hip.codeobject import CodeResources, kernels_of
 from hw4cli.device.kernelcheck import CheckedLaunch, compiler_for
 from hw4cli.device.nvrtc import Compiler
 from hw4cli.device.occupancy import occupancy
@@ -26,6 +28,7 @@ _COMMENT = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"|(?<![0-9a-fA-F])\
 _HOSTS = re.compile(
     r"^[ \t]*#[ \t]*include[ \t]*[<\"](?!cuda_fp16|cuda_bf16|mma\.h|cooperative_groups)[^>\"\n]*[>\"]", re.M
 )
+_HIPS = re.compile(r"^\s*#\s*include\s*[<\"]hip/", re.M)
 _DEVICES = re.compile(r"__(?:global|device|constant)__")
 _DIRECTIVE = re.compile(r"^[ \t]*#(?:[^\n]*\\\n)*[^\n]*", re.M)
 _TEMPLATE = r"\s*(?:template\s*<[^{;]*>\s*)?"
@@ -33,6 +36,7 @@ _TYPES = re.compile(_TEMPLATE + r"(?:struct|class|enum|union|typedef|using|const
 # What goes on behind its braces up to a semicolon.
 _GOES_ON = re.compile(_TEMPLATE + r"(?:(?:struct|class|enum|union|typedef)\b|[^(]*=\s*\{)")
 _LAUNCH = re.compile(r"(\w+)\s*(?:<[^<>;]*>)?\s*<<<(.*?)>>>\s*\(", re.S)
+_HIPS_LAUNCH = re.compile(r"\bhipLaunchKernelGGL\s*\(\s*(?:HIP_KERNEL_NAME\s*\(\s*)?(\w+)(?:\s*<[^<>;]*>)?\s*\)?\s*,")
 _NUMBERS = (
     re.compile(r"^[ \t]*#[ \t]*define[ \t]+(\w+)[ \t]+([^\n]+)", re.M),
     re.compile(
@@ -99,19 +103,23 @@ def check_program(
 ) -> list[CheckedLaunch]:
     """Each kernel of a program on a GPU; or one result with the problem.
 
-    Raises MachineError if there is no compiler for the GPU, InputError if a file cannot be read.
+    For a GPU of AMD's it is a HIP program, or MachineError is raised, as it is if there is no compiler for the GPU.
+    Raises InputError if a file cannot be read.
     """
-    if props.gfx:
-        raise MachineError(f"whole programs are compiled for NVIDIA's GPUs alone, and {props.gfx} is AMD's")
-    name, capability = str(files[0]), f"{props.cc / 10:.1f}"
+    name, capability = str(files[0]), props.gfx or f"{props.cc / 10:.1f}"
     try:
         texts = [spliced(path, (path.parent, *include)) for path in files]
     except OSError as error:
         raise InputError(f"cannot read {error.filename}: {error.strerror}") from None
     except UnicodeDecodeError:
         texts = [path.read_text(encoding="utf-8", errors="replace") for path in files]
+    hip = any(path.suffix == ".hip" for path in files) or any(map(_HIPS.search, texts))
+    if hip != bool(props.gfx):
+        both = ("a CUDA", "NVIDIA"), ("a HIP", "AMD")
+        raise MachineError(f"{name} is {both[hip][0]} program, and {props.architecture} is {both[not hip][1]}'s")
     try:
-        used = _by_nvcc(files, props.cc, include, define)
+        used: Mapping[str, Usage | CodeResources] | None
+        used = _by_hipcc(files, props.gfx, include, define) if hip else _by_nvcc(files, props.cc, include, define)
         if used is None:
             used = _by_nvrtc(texts, name, props, define)
     except CompileError as error:
@@ -124,18 +132,25 @@ def check_program(
 
 
 def _row(
-    name: str, capability: str, symbol: str, used: Usage, props: DeviceProperties, launches: Mapping[str, LaunchSize]
+    name: str,
+    capability: str,
+    symbol: str,
+    used: Usage | CodeResources,
+    props: DeviceProperties,
+    launches: Mapping[str, LaunchSize],
 ) -> CheckedLaunch:
     kernel = plain_name(symbol)
     launch = launches.get(kernel, LaunchSize(None, None))
     block, shared = launch.threads, used.shared + (launch.shared or 0)
+    accumulation = used.accumulation if isinstance(used, CodeResources) else None
     if block is None or launch.shared is None:
-        return CheckedLaunch(name, capability, kernel, used.registers, used.spilled, shared, block)
+        row = CheckedLaunch(name, capability, kernel, used.registers, used.spilled, shared, block)
+        return replace(row, accumulation_registers=accumulation)
     found = occupancy(props, used.registers, shared, block)
     problem = None if found.blocks else f"cannot start {kernel}: one block needs more {' and '.join(found.limited_by)}"
     return CheckedLaunch(
         *(name, capability, kernel, used.registers, used.spilled, shared, block),
-        *(found.blocks, found.share, found.limited_by, problem),
+        *(found.blocks, found.share, found.limited_by, problem, accumulation),
         wrong=problem is not None,
     )
 
@@ -169,6 +184,41 @@ def _by_nvcc(files: Sequence[Path], cc: int, include: Sequence[Path], define: Se
             if done.returncode:
                 raise CompileError(done.stderr.replace(str(file.resolve()), str(file)))
             used |= usage(done.stderr)
+    return used
+
+
+def has_hipcc() -> bool:
+    """Whether hipcc is installed, which HIP programs are compiled by."""
+    return shutil.which("hipcc") is not None
+
+
+def _by_hipcc(
+    files: Sequence[Path], gfx: str, include: Sequence[Path], define: Sequence[str]
+) -> dict[str, CodeResources]:
+    """What the kernels use, as hipcc compiles the files. Raises CompileError, MachineError if it is not there."""
+    if not has_hipcc():
+        raise MachineError(f"hipcc is not installed: HIP programs are compiled for {gfx} by it; with --run, by g++")
+    words = [f"-I{path}" for path in include] + [f"-D{name}" for name in define]
+    used: dict[str, CodeResources] = {}
+    for file in files:
+        with tempfile.TemporaryDirectory(prefix="hw4-") as folder:
+            own = ["--genco", "--no-gpu-bundle-output", f"--offload-arch={gfx}", "-x", "hip", *words]
+            try:
+                done = subprocess.run(
+                    ["hipcc", *own, str(file.resolve()), "-o", f"{folder}/code"],
+                    capture_output=True,
+                    text=True,
+                    timeout=SECONDS,
+                    check=False,
+                    env={**os.environ, "HIP_PLATFORM": "amd"},  # where there is an nvcc, too, it would be that
+                )
+            except subprocess.TimeoutExpired:
+                raise MachineError(f"hipcc has not compiled {file} after {SECONDS:.0f} s") from None
+            if done.returncode:
+                raise CompileError(done.stderr.replace(str(file.resolve()), str(file)))
+            for made in Path(folder).iterdir():  # one for the architecture, however hipcc names it
+                if (code := made.read_bytes()).startswith(b"\x7fELF"):
+                    used |= kernels_of(code)
     return used
 
 
@@ -263,13 +313,17 @@ def launch_sizes(text: str, define: Sequence[str] = ()) -> dict[str, LaunchSize]
             if len(re.findall(rf"\b{found[1]}\s*(?:[-+*/%|&^]|<<|>>)?=(?!=)", plain)) <= 1:
                 numbers.setdefault(found[1], found[2])
     sizes: dict[str, list[LaunchSize]] = {}
-    for launch in _LAUNCH.finditer(plain):
-        words = _split(launch[2])
+    given = [(launch[1], _split(launch[2])) for launch in _LAUNCH.finditer(plain)]
+    given += [
+        (launch[1], _split(plain[launch.end() : plain.find(";", launch.end())]))
+        for launch in _HIPS_LAUNCH.finditer(plain)
+    ]
+    for kernel, words in given:
         threads = _threads(words[1], plain, numbers) if len(words) > 1 else None
         shared = _number(words[2], numbers) if len(words) > 2 else 0
         known = threads if threads and 0 < threads <= 1024 else None
-        sizes.setdefault(launch[1], []).append(LaunchSize(known, shared))
-    return {kernel: _largest(all_) for kernel, all_ in sizes.items()}
+        sizes.setdefault(kernel, []).append(LaunchSize(known, shared))
+    return {name: _largest(launches) for name, launches in sizes.items()}
 
 
 def _largest(launches: Sequence[LaunchSize]) -> LaunchSize:

@@ -1,8 +1,11 @@
 """The kernels of a whole program, compiled without a GPU: what of its text is the device's, and what a launch says."""
 
+import re
 from pathlib import Path
 
 import pytest
+from helpers import fails
+from needs import needs
 from slow import slow
 
 from hw4cli.device.programcheck import LaunchSize, check_program, devices_part, launch_sizes, plain_name
@@ -115,8 +118,9 @@ def test_a_kernel_that_does_not_compile_is_a_problem_with_its_line(tmp_path):
     assert "nowhere" in row.problem
 
 
-def test_programs_are_not_compiled_for_amd(tmp_path):
-    with pytest.raises(MachineError, match="gfx90a is AMD's"):
+def test_cuda_programs_are_not_compiled_for_amd(tmp_path):
+    (tmp_path / "mine.cu").write_text("int main() {}\n")
+    with pytest.raises(MachineError, match=r"mine\.cu is a CUDA program, and gfx90a is AMD's"):
         check_program([tmp_path / "mine.cu"], AMD_DEVICES["gfx90a"])
 
 
@@ -136,3 +140,35 @@ def test_occupancy_counts_dynamic_shared_memory_and_is_not_told_where_its_size_i
     assert none.blocks > half.blocks > all_.blocks == 1
     assert too_much.wrong and "one block needs more shared memory" in too_much.problem
     assert (unknown.blocks, unknown.occupancy, unknown.threads) == (None, None, 64)
+
+
+HIP = """#include <hip/hip_runtime.h>
+__global__ void sums(int* out) { __shared__ int row[64]; row[threadIdx.x] = 1; __syncthreads(); out[0] = row[5]; }
+int main() {
+    int* d;
+    hipMalloc(&d, 4);
+    hipLaunchKernelGGL(sums, dim3(1), dim3(64), 1024, 0, d);
+}
+"""
+
+
+@needs("hipcc")
+def test_a_hip_program_is_compiled_by_hipcc_for_amds_gpus(tmp_path, hw4_here):
+    (tmp_path / "sums.hip").write_text(HIP)
+    done = hw4_here("check", "sums.hip", "--gpu", "gfx90a")
+    assert done.returncode == 0, done.stderr
+    assert re.search(r"sums +gfx90a +\d+ +0 +0 +1\.2 +64 +\d+ +100%", done.stdout)
+    (tmp_path / "wrong.hip").write_text(HIP.replace("= 1;", "= nowhere;"))
+    fails(hw4_here("check", "wrong.hip", "--gpu", "gfx90a"), 1, "wrong.hip:2: use of undeclared identifier 'nowhere'")
+    fails(hw4_here("check", "sums.hip", "--gpu", "8.0"), 3, "is a HIP program, and compute capability 8.0 is NVIDIA's")
+
+
+@needs("g++|clang++")
+def test_without_hipcc_a_hip_program_is_compiled_for_the_cpu_alone(tmp_path, hw4_here, monkeypatch):
+    monkeypatch.setattr("hw4cli.device.programcheck.has_hipcc", lambda: False)
+    (tmp_path / "sums.hip").write_text(HIP)
+    done = hw4_here("check", "sums.hip")
+    assert (done.returncode, done.stdout) == (0, "")
+    assert "sums.hip is C++ for a CPU's compiler; hipcc, which says more, is not installed" in done.stderr
+    (tmp_path / "wrong.hip").write_text(HIP.replace("= 1;", "= nowhere;"))
+    fails(hw4_here("check", "wrong.hip"), 1, "for the CPU: wrong.hip does not compile: wrong.hip:2: ", "nowhere")

@@ -1,5 +1,5 @@
-"""Headers of single instructions, which other ones replace where kernels run on the CPU: their own text runs, too, as far as
-whole programs' inline PTX does, and does what kernels/emulator/headers has."""
+"""Headers of single instructions, which other ones replace where kernels run on the CPU: their own text runs, too, as
+far as whole programs' inline PTX does, and does what kernels/emulator/headers has."""
 
 import re
 from pathlib import Path
@@ -37,7 +37,7 @@ RUN = {  # of each header, the functions that run by their own text
 WRONG = {
     "the other half": ("mma.cuh", '"f"(y), "f"(x)', '"f"(x), "f"(y)'),
     "no wait": ("ptx.cuh", "cp.async.wait_all;", "cp.async.wait_group 1;"),
-    "a wait for fewer": ("ptx.cuh", 'cp.async.wait_group %0;" ::"n"(LATER)', 'cp.async.wait_group %0;" ::"n"(LATER + 1)'),
+    "a wait for fewer": ("ptx.cuh", '"n"(LATER)', '"n"(LATER + 1)'),
     "all are read": ("ptx.cuh", "inside ? 16 : 0", "16"),
     "nothing is released": ("bulk.cuh", "st.release.gpu", "st.relaxed.gpu"),
     "nothing is released by an addition": ("bulk.cuh", "red.release.gpu", "red.relaxed.gpu"),

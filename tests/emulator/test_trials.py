@@ -14,6 +14,7 @@ from hw4cli.emulator.check import (
     FAR,
     FEW,
     LEAST_SECONDS,
+    LONG,
     PROMOTED,
     RANDOM_DATA,
     SLOW_RATE,
@@ -57,6 +58,11 @@ ONLY_HERE = {
         ),
         (FAR, [RANDOM_DATA]),
         (TAILS[2:3], [RANDOM_DATA]),
+    ),
+    "a pass of few blocks: a thread leaves its last piece": (
+        Fault("", "split", "n < CONVERT_CHUNKS; n++", "n < CONVERT_CHUNKS - 1; n++", "", file="convert.cuh"),
+        (LONG[2:], [RANDOM_DATA]),
+        ([Shape(1, 300, 128)], [RANDOM_DATA]),
     ),
 }
 

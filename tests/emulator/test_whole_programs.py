@@ -1,6 +1,7 @@
 """Whole CUDA programs on the CPU: the language and the runtime that they use, and mistakes in their own lines."""
 
 import re
+import shutil
 import subprocess
 from functools import cache
 from pathlib import Path
@@ -11,6 +12,7 @@ from helpers import fails
 from needs import needs
 from slow import slow
 
+from hw4cli.emulator.build import find_compiler
 from hw4cli.emulator.library import LOCKSTEP, RANDOM, REVERSE, Schedule
 from hw4cli.emulator.program.attention import CASES, check_attention, takes_a_case
 from hw4cli.emulator.program.build import Source, compile_program
@@ -568,3 +570,39 @@ def test_no_process_is_left(tmp_path):
         "/.hw4/mistakes"
     )
     assert after <= before
+
+
+# ---- What compilers and machines lack
+
+
+def test_a_program_that_asks_for_more_memory_than_there_is_gets_one_sentence(tmp_path, monkeypatch):
+    monkeypatch.setattr("hw4cli.emulator.program.execute.free_memory", lambda: 16 << 30)
+    source = tmp_path / "large.cu"
+    source.write_text(
+        "#include <cstdio>\n#include <cuda_runtime.h>\n"
+        'int main() { float* x; if (cudaMalloc(&x, 20ull << 30) != cudaSuccess) puts("no memory"); }\n'
+    )
+    done = execute([source])
+    assert (done.output, done.end, [*done.findings]) == ("no memory\n", ENDED, [])
+    assert [str(note) for note in done.notes] == [
+        "memory: x does not get 21474836480 bytes at large.cu:3: the CPU has 4294967296 for it"
+    ]
+
+
+def test_clang_needs_openmps_library_only_for_programs_that_use_it(tmp_path, monkeypatch):
+    clang = next(filter(None, map(shutil.which, ("clang++", "clang++-15", "clang++-14"))), None)
+    if not clang:
+        pytest.skip("clang++ is not installed")
+    monkeypatch.setenv("CXX", clang)
+    compiler = find_compiler.__wrapped__()
+    monkeypatch.setattr("hw4cli.emulator.program.build.find_compiler", lambda: compiler)
+    loop = "#pragma omp parallel for reduction(+:n)\nfor (int i = 0; i < 9; i++) n++;\n"
+    text = f"int main() {{ int n = 0;\n{loop}return n - 9; }}\n"
+    for name, own in (("without", text.replace("#pragma", "//")), ("with", text)):
+        source = tmp_path / f"{name}.cu"
+        source.write_text(own)
+        try:
+            assert execute([source], watched=False).status == 0
+        except InputError as error:
+            assert name == "with"
+            assert "uses OpenMP, whose library clang++ lacks here: install libomp-dev, or set CXX=g++" in str(error)

@@ -35,6 +35,7 @@ LANGUAGE = (
     "-fno-tree-vectorize",
     "-fno-finite-loops",  # an endless loop stays one
 )
+_OPENMP = ("GOMP_", "__kmpc_", "omp_")  # how its functions' names begin
 PRELUDE = "kernels/emulator/program/prelude.h"
 NOT_ON_THE_CPU = "hopper"  # instructions that programs cannot name
 ON_DEMAND = ("tensor",)  # units of the runtime that few programs use
@@ -151,7 +152,13 @@ def compile_program(
         def compile_one(at: int) -> Path:
             text, made_object = Path(folder, f"{at}.ii"), Path(folder, f"{at}.o")
             text.write_text(made[at], encoding="utf-8")
-            words = [compiler.path, *options, "-fopenmp", "-fpreprocessed", "-x", "c++-cpp-output"]
+            words = [
+                compiler.path,
+                *options,
+                "-fopenmp",
+                "-x",
+                "c++-cpp-output",
+            ]  # what GCC has parsed is known by that
             _check(run, [*words, "-c", str(text), "-o", str(made_object)], source.files[at].name, folder)
             renamed = [f"--redefine-sym={old}={new}" for old, new in ALLOCATORS.items()]
             if compiler.clang and build == RACE:
@@ -161,12 +168,15 @@ def compile_program(
 
         objects = list(pool.map(compile_one, range(len(made))))
         windows = _windows(objects, set(_WINDOW.findall("\n".join(_users(text) for _, text in given))), run)
+        asked = {symbol for path in objects for symbol in _asked_for(path, run)}
+        # Only for a program that uses it: Clang comes without OpenMP's library.
+        openmp = ["-fopenmp"] if any(symbol.startswith(_OPENMP) for symbol in asked) else []
         linked = Path(folder, "program")
 
         def link(parts: Sequence[Path]) -> None:
             # The runtime first: of what both have, such as std::string, it takes its own, which is not watched.
             words = [compiler.path, "-no-pie", *windows, *map(str, parts), *map(str, objects)]
-            _check(run, [*words, "-fopenmp", "-lpthread", "-lm", "-o", str(linked)], source.name, folder)
+            _check(run, [*words, *openmp, "-lpthread", "-lm", "-o", str(linked)], source.name, folder)
 
         try:
             link(runtime.result())
@@ -263,13 +273,18 @@ def _runtime(compiler: Compiler, build: str, run: Run, on_demand: Sequence[str] 
     return kernels.compile_runtime(compiler, build, options, units, known, "program", run)
 
 
+def _asked_for(path: Path, run: Run) -> list[str]:
+    """The symbols that an object does not have itself."""
+    return [word for word in run(["nm", "-u", str(path)], capture_output=True, text=True).stdout.split() if word != "U"]
+
+
 def _windows(objects: Sequence[Path], names: set[str], run: Run) -> list[str]:
     """The linker's options that make what is declared extern __shared__, under whatever name, the runtime's window."""
     if not names:
         return []
     found: dict[str, None] = {}
     for path in objects:
-        listed = run(["nm", "-u", str(path)], capture_output=True, text=True).stdout.split()
+        listed = _asked_for(path, run)
         plain = run(["c++filt"], input="\n".join(listed), capture_output=True, text=True).stdout.split("\n")
         for symbol, shown in zip(listed, plain, strict=False):
             runtimes = symbol.startswith(("_ZTH", "_ZTW")) or shown.startswith(
@@ -329,6 +344,8 @@ def _check(run: Run, command: Sequence[str], name: str, folder: str) -> None:
         return
     if sentence := missing_header(done.stderr):
         raise InputError(sentence)
+    if "cannot find -lomp" in done.stderr:
+        raise InputError(f"{name} uses OpenMP, whose library clang++ lacks here: install libomp-dev, or set CXX=g++")
     if _UNDEFINED.search(done.stderr):
         raise _UnlinkedError(f"{name} does not compile for the CPU: {first_error(done.stderr)}")
     raise InputError(f"{name} does not compile for the CPU: {first_error(done.stderr)}")

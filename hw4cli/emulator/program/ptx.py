@@ -1,5 +1,5 @@
-"""What compilers for GPUs have beside C++, as C++: inline PTX, `__shared__ alignas(16)`, and Clang's pointers into AMD's
-shared memory.
+"""What compilers for GPUs have beside C++, as C++: inline PTX, `__shared__ alignas(16)`, and Clang's pointers into
+AMD's shared memory.
 
 An asm statement of single instructions that kernels/emulator/program/ptx.h has becomes calls. What has another
 instruction, a register of its own or a label stays as it is, and is refused later (refusals.py).
