@@ -15,6 +15,7 @@ from pathlib import Path
 
 import gpuexact
 import pytest
+from helpers import run_hw4
 
 from hw4cli.device.gpu import Gpu, kernel_of
 from hw4cli.errors import Hw4Error, MachineError
@@ -63,6 +64,12 @@ def deal(items, processes):
             if rest and len(part) < size:
                 part.append(rest.popleft())
     return list(joined(*parts))
+
+
+@pytest.fixture
+def hw4():
+    """Run `hw4 ARGS` as a process of its own, with a context of its own on the GPU."""
+    return run_hw4
 
 
 @pytest.fixture(scope="session")
