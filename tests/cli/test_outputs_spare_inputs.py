@@ -6,7 +6,7 @@ import pytest
 from boards import RIGHT, write
 from helpers import ROOT, run_here
 from leaderboards import entry
-from slow import few
+from slow import few, slow
 from student import student
 
 from hw4cli.show.leaderboard.entries import append
@@ -62,6 +62,7 @@ def test_the_page_of_a_scoreboard_does_not_replace_the_names_behind_its_pseudony
     assert_refused_and_kept(path, "scoreboard", tmp_path, "--anonymous", "-o", path)
 
 
+@slow
 @pytest.mark.parametrize("name", few(["report.md", "report.html", "*.json"], 1))
 def test_a_report_in_pdf_replaces_nothing_but_a_pdf(tmp_path, name):
     folder = student(tmp_path / "mine")

@@ -67,6 +67,7 @@ ONLY_HERE = {
 }
 
 
+@slow
 @pytest.mark.parametrize("name", ONLY_HERE)
 def test_a_trial_shows_what_others_do_not(name, tmp_path):
     fault, shown, not_shown = ONLY_HERE[name]
@@ -120,6 +121,7 @@ def test_a_run_may_take_as_long_as_its_work_needs_on_a_slow_machine(tmp_path):
     assert seconds(long) == LEAST_SECONDS + long.flops / SLOW_RATE > 600
 
 
+@slow
 def test_some_rows_are_compared_with_the_whole_answer_and_the_others_stay_as_they_were():
     assert check_kernel(VARIANTS["naive"], shapes=[*SOME, *CAUSAL_SOME], data=[RANDOM_DATA], builds=[RACE]) == []
     block = make_data(RANDOM_DATA, SOME[0])

@@ -5,6 +5,7 @@ import json
 import pytest
 from classes import board, correct, judge_class, submit
 from needs import COMPILER, needs
+from slow import slow
 
 from hw4cli.judge import racecheck
 from hw4cli.judge.submission import scan
@@ -83,6 +84,7 @@ def class_of(tmp_path):
     return made
 
 
+@slow
 def test_a_report_says_what_is_found_in_the_students_own_lines_and_is_read_again(class_of):
     members, results = class_of(anna=RACY, ben=RIGHT)
     racy = racecheck.check(members["anna"], results / "anna", confined=False)
@@ -104,6 +106,7 @@ def test_what_cannot_be_executed_is_said_in_a_sentence(class_of):
     assert racecheck.check(empty, results / "carl", confined=False).problem == "there is no .cu file to execute"
 
 
+@slow
 def test_a_student_who_is_slow_takes_the_seconds_of_one_student_and_no_more(class_of, monkeypatch):
     slow = RIGHT.replace("int main(", "#include <unistd.h>\nint main(").replace(
         "file = fopen(argv[2]", "sleep(3);\n    file = fopen(argv[2]"
@@ -116,6 +119,7 @@ def test_a_student_who_is_slow_takes_the_seconds_of_one_student_and_no_more(clas
     assert report.cases[-1] == "no more was executed, as 2 s had passed"
 
 
+@slow
 def test_a_class_learns_of_races_in_its_handouts_and_no_score_changes(workdir, folder):
     submit(workdir, "anna", hw4="#!/bin/sh\nexit 3\n", hw4_cu=RACY)
     submit(workdir, "ben", hw4=correct(folder, workdir / "runs"), hw4_cu=RACY)

@@ -13,7 +13,7 @@ from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import data_path, kernel_source
 
-pytestmark = quick_of_each(2)
+pytestmark = quick_of_each(1)
 
 pytest.importorskip("nvidia.cu13", reason="needs NVRTC (pip install 'hw4cli[dev]')")
 STAMP = re.compile(r" ?\b(?:BEGINS|ENDS)\([^()]*(?:\([^()]*\))?[^()]*\);")

@@ -31,6 +31,7 @@ def test_parts_add_up_to_the_gradients_without_races(work, cut):
     assert_right(work, kernel=ONCE.name, cc=90, tile=cut)
 
 
+@slow
 def test_parts_whose_rows_see_no_key_are_left_out():
     """Of 300 rows the last 80 see keys: two of three parts of the rows are empty, and no block takes them."""
     dq, _, _ = assert_right(
