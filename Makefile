@@ -25,8 +25,8 @@ NVCC_ARCH ?= $(if $(shell nvidia-smi -L 2>/dev/null | awk '/^GPU/'),native,$(err
 	there is no GPU here: name the architecture to build for, as in make $@ NVCC_ARCH=sm_61))
 
 HIPCC ?= hipcc
-# Files of tests that run side by side.
-TEST_PROCESSES ?= 2
+# Files of tests that run side by side: one more than two cores, as some tests wait (for a deadline, a process, the disk).
+TEST_PROCESSES ?= 3
 # Processes that test on a GPU side by side: one a core, but 16 at most.
 GPU_TEST_PROCESSES ?= $(shell cores=$$(nproc); echo $$((cores < 16 ? cores : 16)))
 HIP_ARCH ?= gfx90a
@@ -44,7 +44,7 @@ demo: $(python_for_run)  ## install, compile kernels where there is a GPU, make 
 
 pytest = $(PYTHON) -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
-test: $(python_for_dev)  ## install and run the tests, but for the slow ones: about ten minutes on two cores
+test: $(python_for_dev)  ## install and run the tests, but for the slow ones: about five minutes on two cores
 	$(pytest) -m "not slow and not gpu"
 
 test-all: $(python_for_dev)  ## run all tests, the slow ones too: about half an hour (gpu-test runs those that need a GPU)

@@ -86,6 +86,7 @@ def test_every_test_that_does_without_a_gpu_passes_and_no_page_must_change(tree)
     assert result.returncode == 0, result.stdout
 
 
+@slow
 def test_the_commands_know_kernels_of_arrays_that_somebody_has_added(tree):
     what = ("half_toy", "backward_toy", "B=1 H=2 N=100 d=64 dtype=fp16", "--gpu", "A100", "--json")
     launches = json.loads(run(tree, "hw4cli", "explain", *what).stdout)

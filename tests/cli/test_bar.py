@@ -11,6 +11,7 @@ import time
 
 import pytest
 from helpers import HANGS, ROOT, hw4_env, random_block, write_case
+from slow import quick_of_each
 
 
 class Terminal:
@@ -94,6 +95,7 @@ def test_in_a_pipe_there_is_none(terminal):
     assert stderr == "hw4: [a] sentence, one\n"
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize("quiet", [False, True])
 def test_a_long_run_shows_a_bar_after_two_seconds_unless_quiet(terminal, tmp_path, quiet):
     source = write_case(tmp_path / "in", random_block(1, 49152, 64))

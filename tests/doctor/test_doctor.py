@@ -53,6 +53,7 @@ def test_where_nothing_can_be_written_hw4_will_not_run_and_doctor_says_so(hw4):
     assert result.stdout.splitlines()[-1].startswith("hw4 will not run: No usable temporary directory")
 
 
+@slow
 def test_slurm_tells_its_partitions_and_whether_the_job_has_a_gpu(examined, bin_folder):
     fake(bin_folder, "sinfo", 'case $1 in --version) echo "slurm-wlm 22.05.8";; *) echo "nvidia*   gpu:2";; esac')
     fake(bin_folder, "srun", "exit 1")

@@ -19,6 +19,7 @@ def mine(hw4, tmp_path):
     return tmp_path
 
 
+@slow
 def test_a_kernel_of_ones_own_is_explained_by_what_its_text_does(hw4, mine):
     done = hw4("explain", "./mine.cu", "shared", "4,4096,64", "--gpu", "H100", "--json", cwd=mine)
     assert done.returncode == 0, done.stderr

@@ -76,6 +76,7 @@ def answer(name, props, shape, block, cut_off=False, splits=0):
     return outcome.o
 
 
+@slow
 @pytest.mark.parametrize("way", WAYS)
 def test_sums_that_are_cut_off_as_on_the_chip_stay_within_the_bound(way):
     """What the proof assumes of tensor cores, in the kernel's own order of additions."""

@@ -5,6 +5,7 @@ import re
 
 from helpers import JUDGE_T01, on_a_terminal, run_hw4
 from sessions import contestant, folder, judge_args
+from slow import slow
 
 __all__ = ["contestant", "folder"]
 
@@ -37,6 +38,7 @@ def test_a_terminal_shows_the_running_cases_time_and_long_reasons_below_their_ro
     assert any(line.startswith("t02") and line.endswith("too long for one row") for line in wide)
 
 
+@slow
 def test_no_color_removes_colours_and_a_pipe_gets_no_escape_codes(folder, contestant):
     path, _ = contestant(folder)
     _, shown = on_a_terminal(80, *judge_args(folder, path), env={"TERM": "xterm", "NO_COLOR": "1"})

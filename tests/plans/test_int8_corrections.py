@@ -9,6 +9,7 @@ from definitions import definition
 from emulation import adversaries, split_attention, uniform
 from helpers import ROOT
 from secondterms import corrections, fp16
+from slow import quick_of_each
 
 from hw4cli.plans.bounds import SAFE, bound, shares
 from hw4cli.plans.ladder import VARIANTS
@@ -61,6 +62,7 @@ def opposite_corrections(rng, N, d):
     return q[None], k, v
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize(("d", "cc"), [(36, 90), (64, 90), (32, 80), (64, 80)])
 def test_no_adversary_gets_past_the_bound(d, cc):
     props = DEVICES[cc]

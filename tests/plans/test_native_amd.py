@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from helpers import ROOT, fails, random_block, write_case
 from needs import needs
-from slow import quick_of_each
+from slow import quick_of_each, slow
 from test_native import PLANNER, SOURCE, expected
 
 from hw4cli.plans.columns import SYMBOLS
@@ -32,6 +32,7 @@ def program(tmp_path_factory):
     return folder / "hw4-amd", log
 
 
+@slow
 @needs("hipcc")
 def test_it_compiles_for_three_architectures_without_a_warning_or_a_spill(program):
     _, log = program

@@ -44,6 +44,7 @@ def compiled(name, cc, macros):
     return {symbol: (int(used), int(out) + int(back)) for symbol, out, back, used in FIGURES.findall(log)}
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize("gpu", GPUS)
 @pytest.mark.parametrize("name", FLOAT32)
 def test_a_kernel_compiles_without_spills_and_its_blocks_fit(name, gpu):

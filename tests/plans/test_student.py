@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from helpers import ROOT, random_block
 from needs import needs, skip_without
+from slow import quick_of_each
 
 from hw4cli.emulator.build import RACE, shared_object
 from hw4cli.emulator.library import Library
@@ -23,6 +24,7 @@ extern "C" __global__ void student(const Params p) {
 """
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize("pad", [0, 1])
 @pytest.mark.parametrize("d", [32, 64])
 def test_its_kernel_computes_attention_without_a_race(tmp_path, d, pad):

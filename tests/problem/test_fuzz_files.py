@@ -8,6 +8,7 @@ from dataclasses import replace
 from fuzzing import EXAMPLES, a_folder, fuzz, json_values
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from slow import slow
 
 from hw4cli.errors import Hw4Error, InputError
 from hw4cli.judge import casemanifest
@@ -74,6 +75,7 @@ def snapshot(folder):
     return found
 
 
+@slow
 @settings(fuzz, max_examples=max(20, EXAMPLES // 4))
 @given(tree=trees)
 def test_a_submission_may_hold_anything_and_is_only_read(tree):

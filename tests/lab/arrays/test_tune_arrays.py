@@ -9,7 +9,7 @@ import fakecupy
 import pytest
 from fakegpu import FakeTimer
 from helpers import ROOT, csv_rows, fails, fits, hw4_env, on_a_terminal
-from slow import quick_of_each
+from slow import quick_of_each, slow
 from test_measure import Answering
 
 from hw4cli.cli.tune import OF_ARRAYS
@@ -130,6 +130,7 @@ def test_candidates_that_cannot_start_for_one_reason_share_a_line(hw4):
     assert re.match(r"half 192x80 groups=3 stages=2 ones=0 and \d\d others: needs", line)
 
 
+@slow
 def test_a_table_fits_the_terminal():
     code, text = on_a_terminal(60, *ARGUMENTS, start=("-c", FEW))
     assert code == 0, text

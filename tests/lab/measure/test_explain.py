@@ -97,6 +97,7 @@ def test_it_fits_a_terminal_of_60_columns(hw4):
     assert fits(shown, 60), shown
 
 
+@slow
 def test_csv_has_a_line_for_each_launch(hw4, tmp_path):
     hw4("explain", "naive", "flash", "t28", "-o", tmp_path / "a.csv")
     assert [row["launch"] for row in csv_rows(tmp_path / "a.csv")] == [

@@ -7,6 +7,7 @@ import re
 import pytest
 from helpers import ROOT, fits, on_a_terminal
 from records import as_written
+from slow import slow
 
 from hw4cli.lab.measure.metrics import imbalance
 from hw4cli.show.report.profile import read_profile
@@ -234,6 +235,7 @@ def test_closed_counters_are_explained_and_what_is_known_without_them_is_shown(h
     assert re.search(r"^flash +2,048 +128 +168", result.stdout, re.MULTILINE)
 
 
+@slow
 def test_closed_counters_leave_a_programs_reader_of_json_the_launches_in_that_form(hw4, tools):
     tools(ncu="ERR_NVGPUCTRPERM", status=1)
     result = hw4("profile", "flash", "t28", "--json")

@@ -8,6 +8,7 @@ import time
 import pytest
 from cluster import fake_srun, shell_program
 from helpers import HANGS, fails, folder_is_clean, hw4_env, random_block, run_hw4, write_case
+from slow import quick_of_each
 
 import hw4cli
 from hw4cli.stream.nodes import launch
@@ -46,6 +47,7 @@ def test_an_input_that_is_written_to_during_the_run_is_no_input(source, tmp_path
     assert (tmp_path / "out").read_bytes() == b"old"
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize("words", ["queued and waiting for resources", "step creation temporarily disabled, retrying"])
 def test_what_slurm_says_of_waiting_is_shown_and_the_job_has_hw4s_name(source, tmp_path, words):
     waiting = f"srun: job 7 {words}"

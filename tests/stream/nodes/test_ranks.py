@@ -143,6 +143,7 @@ def test_ranks_share_out_the_rows_of_a_large_batch_also_where_nothing_divides_th
     folder_is_clean(tmp_path, "in", "one", "out")
 
 
+@slow
 def test_an_output_that_leads_to_the_input_or_into_a_folder_that_is_no_place_is_refused(case, tmp_path):
     (tmp_path / "out").symlink_to(case[0])
     for target, words in ((tmp_path / "out", "is the input file itself"), (tmp_path / "no" / "out", "does not exist")):
