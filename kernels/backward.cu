@@ -5,6 +5,8 @@
 //           of dK and dV one over queries. One pass owns rows of Q and streams K and V past them, another owns keys and
 //           streams Q and dO: the block that owns a row adds all of it up, in one order. Seven products instead of five.
 //           Both passes are one text: what is owned and what is streamed are exchanged.
+//           Of float32 elements, a row's weights are divided by their sum, as both S and LSE are rounded; and where they are large, keys
+//           pass a block of queries once more beforehand, and delta becomes the row's mean of dP by these weights.
 // Geometry: backward_delta a warp a row; backward_dq a block for every BR rows of Q, backward_dkdv one for every BR keys of K,
 //           which adds up all heads of Q that share the keys. A thread holds OWN x STREAMED scores and dP in registers.
 // Shared:   4 * (2*BR*p + 2*BC*p + BR*BC) bytes, p = d rounded up to 32, 64 or 128: what is owned, what is streamed, P or dS.
@@ -25,6 +27,8 @@ constexpr int SUM_DOWN = THREADS / SUM_ACROSS, SUM_ROWS = BR / SUM_DOWN, SUM_CHU
 constexpr int UNROLLED = THREADS > 32 ? 2 : 1;  // a single warp has no registers left for more
 static_assert(DOWN * ACROSS == THREADS && DOWN % 4 == 0 && ACROSS % 8 == 0, "a warp is 4 threads down and 8 across");
 static_assert(SUM_DOWN * SUM_ROWS == BR && SUM_CHUNKS * SUM_ACROSS == CHUNKS, "the sums divide evenly among the threads");
+
+constexpr bool WIDE = ELEMENT_BITS == 32;
 
 typedef float Scores[OWN][STREAMED];
 typedef float4 Sums[SUM_ROWS][SUM_CHUNKS];
@@ -51,6 +55,7 @@ __device__ __forceinline__ float dot(float4 a, float4 b, float sum) {
 __device__ __forceinline__ void add(float4& sum, float a, float4 b) {
     sum.x = fmaf(a, b.x, sum.x), sum.y = fmaf(a, b.y, sum.y), sum.z = fmaf(a, b.z, sum.z), sum.w = fmaf(a, b.w, sum.w);
 }
+__device__ __forceinline__ void scale(float4& x, float factor) { x.x *= factor, x.y *= factor, x.z *= factor, x.w *= factor; }
 __device__ __forceinline__ float element(const float4& x, int n) { return n == 0 ? x.x : n == 1 ? x.y : n == 2 ? x.z : x.w; }
 
 // Where a thread is: 4 threads of a warp down, 8 across, in the order in which two lanes that lie side by side share a load.
@@ -109,9 +114,11 @@ __device__ __forceinline__ void store(const Sums& sum, Element* to, long long st
     }
 }
 
-// P = exp(scale s - LSE), and from it dS, in the place of s and dP. A pair that the mask forbids has no weight.
-__device__ __forceinline__ void softmax_gradient(float& s, float& dp, bool seen, float to_log2, float lse_log2, float delta) {
-    s = seen ? exp2f(fmaf(s, to_log2, -lse_log2)) : 0;
+// P = exp(scale s - LSE) over the sum of the row's, and from it dS, in the place of s and dP. A pair that the mask forbids has no
+// weight.
+__device__ __forceinline__ void softmax_gradient(float& s, float& dp, bool seen, float to_log2, float lse_log2, float delta,
+                                                 float over = 1) {
+    s = seen ? exp2f(fmaf(s, to_log2, -lse_log2)) * over : 0;
     dp = seen ? s * (dp - delta) : 0;  // not 0 times an infinity
 }
 
@@ -134,6 +141,31 @@ struct Tiles {
           shared_scores(streamed2 + BC * CHUNKS) {}
 };
 
+// Of each of a thread's owned rows: its numbers added up, first of a tile, so that no long chain of sums rounds.
+typedef float RowSums[OWN];
+__device__ __forceinline__ void add_up(RowSums& sum, const Scores& X) {
+    UNROLL for (int i = 0; i < OWN; i++) {
+        float part = 0;
+        UNROLL for (int j = 0; j < STREAMED; j++) part += X[i][j];
+        sum[i] += part;
+    }
+}
+// The sums over all threads of a row, in one order; through the memory for P and dS, which no thread reads at that time.
+__device__ __forceinline__ void add_threads(RowSums& sum, const Tiles& tile) {
+    const Place at = place(ACROSS / 8);
+    float* parts = (float*)tile.shared_scores;
+    __syncthreads();
+    UNROLL for (int i = 0; i < OWN; i++) {
+        sum[i] = lanes_sum<4, 8>(lanes_sum<2, 2>(sum[i]));  // the lanes of place() that lie across
+        if (at.across % 8 == 0) parts[at.across / 8 * BR + at.down + i * DOWN] = sum[i];
+    }
+    __syncthreads();
+    UNROLL for (int i = 0; i < OWN; i++) {
+        sum[i] = 0;
+        UNROLL for (int n = 0; n < ACROSS / 8; n++) sum[i] += parts[n * BR + at.down + i * DOWN];
+    }
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dq(const BackwardParams p) {
     extern __shared__ float4 memory[];
     const Tiles tile(memory);
@@ -151,19 +183,52 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dq(const Backw
     Sums dQ;
     clear(dQ);
     const int keys = CAUSAL ? min(p.Nk, row0 + BR + p.causal_offset) : p.Nk;  // that some row sees, and perhaps none
-    for (int key0 = 0; key0 < keys; key0 += BC) {
+    auto weigh = [&](Scores& S, Scores& dP, int key0) {
         __syncthreads();  // all threads have read the tiles before
         load_tile<BC>(tile.streamed, rows_of(p.k, batch, kv_head, key0), p.k.row, p.Nk - key0);
         load_tile<BC>(tile.streamed2, rows_of(p.v, batch, kv_head, key0), p.v.row, p.Nk - key0);
         __syncthreads();
-        Scores S, dP;
         multiply(S, tile.own, tile.streamed);
         multiply(dP, tile.own2, tile.streamed2);
         UNROLL for (int i = 0; i < OWN; i++) UNROLL for (int j = 0; j < STREAMED; j++)
             softmax_gradient(S[i][j], dP[i][j], sees(p, row0 + at.down + i * DOWN, key0 + at.across + j * ACROSS), p.scale * LOG2E, lse[i],
                   delta[i]);
+    };
+    RowSums sum = {};  // of weights
+    if constexpr (WIDE) {
+        bool large = false;
+        UNROLL for (int i = 0; i < OWN; i++) large |= is_large(lse[i] * (1 / LOG2E));
+        if (p.whole && __syncthreads_or(large)) {
+            RowSums slope = {};  // of P (dP - delta)
+            for (int key0 = 0; key0 < keys; key0 += BC) {
+                Scores S, dP;
+                weigh(S, dP, key0);
+                add_up(sum, S), add_up(slope, dP);
+            }
+            add_threads(sum, tile), add_threads(slope, tile);
+            UNROLL for (int i = 0; i < OWN; i++) delta[i] += sum[i] > 0 ? slope[i] / sum[i] : 0, sum[i] = 0;
+        }
+    }
+    for (int key0 = 0; key0 < keys; key0 += BC) {
+        Scores S, dP;
+        weigh(S, dP, key0);
+        if constexpr (WIDE) add_up(sum, S);
         share(tile.shared_scores, dP);
         accumulate(dQ, tile.shared_scores, tile.streamed);
+    }
+    if constexpr (WIDE) {  // a row without keys has no weights
+        add_threads(sum, tile);
+        float* over = (float*)tile.shared_scores + ACROSS / 8 * BR;
+        UNROLL for (int i = 0; i < OWN; i++) {
+            const int in_block = at.down + i * DOWN, row = row0 + in_block;
+            if (at.across) continue;
+            over[in_block] = p.whole && sum[i] > 0 ? 1 / sum[i] : 1;
+            float* stats = p.delta + (long long)head * p.Nq + row;
+            if (row < p.Nq) stats[0] = delta[i], stats[(long long)p.batches * p.heads * p.Nq] = over[in_block];
+        }
+        __syncthreads();
+        UNROLL for (int i = 0; i < SUM_ROWS; i++) UNROLL for (int x = 0; x < SUM_CHUNKS; x++)
+            scale(dQ[i][x], over[threadIdx.x / SUM_ACROSS + i * SUM_DOWN]);
     }
     store(dQ, rows_of(p.dq, batch, in_batch, row0), p.dq.row, p.Nq - row0, p.scale);
 }
@@ -192,8 +257,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dkdv(const Bac
                 const int query = row0 + at.across + j * ACROSS;
                 const long long row = ((long long)batch * p.heads + head) * p.Nq + min(query, p.Nq - 1);
                 const float lse = p.lse[row] * LOG2E, delta = p.delta[row];
+                const float over = WIDE ? p.delta[(long long)p.batches * p.heads * p.Nq + row] : 1;
                 UNROLL for (int i = 0; i < OWN; i++)
-                    softmax_gradient(S[i][j], dP[i][j], sees(p, query, key0 + at.down + i * DOWN), p.scale * LOG2E, lse, delta);
+                    softmax_gradient(S[i][j], dP[i][j], sees(p, query, key0 + at.down + i * DOWN), p.scale * LOG2E, lse, delta, over);
             }
             share(tile.shared_scores, S);
             accumulate(dV, tile.shared_scores, tile.streamed2);

@@ -48,7 +48,6 @@ struct PiecesParams : BackwardParams {
     KeyScale* key_scales;
     float2* rows;              // for each row of Q, up to whole tiles: BIAS - LSE log2(e), -delta times the factor of dO's pieces
     int query_tiles, key_tiles;
-    int whole;                 // whether LSE and O are of these keys, and no others: a row's weights then add up to 1
 };
 
 __device__ __forceinline__ float finite_abs(float x) { return fabsf(x) < INFINITE ? fabsf(x) : 0; }
@@ -199,6 +198,9 @@ struct Factors {
 // Of two pieces, P = exp(S - LSE) is as wrong as the difference between these scores and those from which the forward pass got
 // the LSE, and as the LSE's own rounding: both are 2^-24 of a score, which may be thousands. So the pass over queries adds up each
 // row's weights, divides dQ by their sum, and dO and delta, of which dK and dV are made, where they lie (normalize).
+//
+// Delta follows from O, and so from the forward pass's scores, too. Where a block's LSEs are large, keys and values pass it once more
+// beforehand, and delta becomes the row's mean of dP by these weights (center).
 
 constexpr int STEPS = ceil_div(D, 16);                    // k16 steps of a score; n16 blocks of a sum
 constexpr int WIDTH = D <= 32 ? 32 : D <= 64 ? 64 : 128;  // columns of a row in shared memory
@@ -227,7 +229,8 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
     typedef float Sums[MI][2 * STEPS][4];
     typedef unsigned Fragment[PIECES][MI][4];
     static constexpr bool NORMALIZES = PIECES == 2 && !KEYS;
-    struct Total { float sum; };  // of a row's weights
+    static constexpr int UNROLLED = KEPT ? STEPS : 4;  // steps of scores; of dP 2, of center 1: more would spill
+    struct Total { float sum; };  // of a row's weights, or of its dS
 
     const PiecesParams& p;
     unsigned base, own_lane, across_lane, down_lane;  // this lane's row of what is owned; of a tile, for scores and for sums
@@ -291,18 +294,23 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
         if (KEPT) UNROLL for (int which = 0; which < 2; which++) UNROLL for (int step = 0; step < STEPS; step++)
             load_own(own[KEPT ? which : 0][KEPT ? step : 0], which, step);
     }
-    // sum += a b for the n8 blocks n and n + 1: of two pieces, all products but that of the small ones; the smaller ones first.
+    // sum += a b for the n8 blocks n and n + 1: of two pieces, all products but that of the small ones; the smaller ones first, and to
+    // sums of their own or the same.
     template <int N>
-    __device__ __forceinline__ void multiply(float (&sum)[MI][N][4], int n, const Fragment& a,
+    __device__ __forceinline__ void multiply(float (&sum)[MI][N][4], float (&small)[MI][N][4], int n, const Fragment& a,
                                              const unsigned (&b)[PIECES][4]) const {
         UNROLL for (int order = PIECES == 2 ? 0 : 2; order < 3; order++)
             UNROLL for (int i = 0; i < MI; i++) UNROLL for (int e = 0; e < 2; e++)
-                mma(sum[i][n + e], a[order == 0 ? PIECES - 1 : 0][i], b[order == 1 ? PIECES - 1 : 0] + 2 * e);
+                mma(order < 2 ? small[i][n + e] : sum[i][n + e], a[order == 0 ? PIECES - 1 : 0][i], b[order == 1 ? PIECES - 1 : 0] + 2 * e);
     }
-    // Products of what is owned with SUB rows of a tile.
+    // Products of what is owned with SUB rows of a tile. APART: of two pieces, the products of the small ones are added up apart, as on
+    // top of the sum of the large ones each step would cut off as much again.
+    template <bool APART, int UNROLLED>
     __device__ __forceinline__ void score(Scores& S, int which, unsigned at) const {
-        UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < N8; n++) UNROLL for (int e = 0; e < 4; e++) S[i][n][e] = 0;
-#pragma unroll (KEPT ? STEPS : 4)  // more would spill at d = 128
+        Scores small;
+        UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < N8; n++) UNROLL for (int e = 0; e < 4; e++)
+            S[i][n][e] = small[i][n][e] = 0;
+#pragma unroll UNROLLED
         for (int step = 0; step < STEPS; step++) {
             Fragment a;
             if (!KEPT) load_own(a, which, step);
@@ -310,10 +318,13 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
                 unsigned b[PIECES][4];
                 UNROLL for (int x = 0; x < PIECES; x++)
                     load_matrices(b[x], (at + across_lane ^ step * 32) + x * STREAMED + n * 8 * ROW);
-                if (KEPT) multiply(S, n, own[KEPT ? which : 0][KEPT ? step : 0], b);
-                else multiply(S, n, a, b);
+                if (KEPT) multiply(S, APART ? small : S, n, own[KEPT ? which : 0][KEPT ? step : 0], b);
+                else multiply(S, APART ? small : S, n, a, b);
             }
         }
+        if (APART && PIECES == 2)
+            UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < N8; n++) UNROLL for (int e = 0; e < 4; e++)
+                S[i][n][e] += small[i][n][e];
     }
     // sum += X times SUB rows of a tile; of two pieces, times a factor, and outside of the tensor cores, which cut off sums.
     __device__ __forceinline__ void accumulate(Sums& sum, const Scores& X, unsigned at, float factor) const {
@@ -330,7 +341,7 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
                 unsigned b[PIECES][4];
                 UNROLL for (int x = 0; x < PIECES; x++)
                     load_transposed(b[x], (at + down_lane ^ c * 32) + x * STREAMED + k * 16 * ROW);
-                multiply(part, 0, a[k], b);
+                multiply(part, part, 0, a[k], b);
             }
             UNROLL for (int i = 0; i < MI; i++) UNROLL for (int e = 0; e < 2; e++) UNROLL for (int f = 0; f < 4; f++)
                 sum[i][2 * c + e][f] = PIECES == 2 ? fmaf(part[i][e][f], factor, sum[i][2 * c + e][f]) : part[i][e][f];
@@ -366,13 +377,54 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
         if (first >= (KEYS ? p.Nq : p.Nk)) return true;
         return CAUSAL && (KEYS ? warp0 > first + SUB - 1 + p.causal_offset : first > warp0 + 16 * MI - 1 + p.causal_offset);
     }
-    // A tile's weights are added up apart: one long chain of sums would round as much as is to be corrected.
-    __device__ __forceinline__ void add_weights(Total (&total)[MI][2], const Scores& P) const {
+    // A tile's numbers are added up apart: one long chain of sums would round as much as is to be corrected.
+    __device__ __forceinline__ void add_up(Total (&total)[MI][2], const Scores& X) const {
         UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
             float part = 0;
-            UNROLL for (int n = 0; n < N8; n++) part += P[i][n][2 * h] + P[i][n][2 * h + 1];
+            UNROLL for (int n = 0; n < N8; n++) part += X[i][n][2 * h] + X[i][n][2 * h + 1];
             total[i][h].sum += part;
         }
+    }
+    // Whether one of the block's rows has a large LSE.
+    __device__ __forceinline__ bool has_large_scores(const float2 (&own_rows)[MI][2]) const {
+        bool found = false;
+        UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++)
+            found |= is_large((BIAS - own_rows[i][h].x) * (1 / LOG2E));
+        return __syncthreads_or(found);
+    }
+    // Lets the keys up to `end` pass, and sets -delta to minus the row's mean of dP; in memory, too, for dK. The first keys are on
+    // their way to stage 0, and in the end to the stage that is returned.
+    __device__ __forceinline__ int center(float2 (&own_rows)[MI][2], Factors& f, int end) const {
+        Total total[MI][2], slopes[MI][2];  // of P, and of P (dP - delta)
+        UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) total[i][h] = slopes[i][h] = Total{0};
+        int stage = 0;
+#pragma unroll 1
+        for (int now = 0; now < end; now += BC, stage ^= 1) {
+            cp_async_wait_all();
+            __syncthreads();
+            fetch_passing(stage ^ 1, head / (p.heads / p.kv_heads), now + BC < end ? now + BC : 0);
+#pragma unroll 1
+            for (int u = 0; u < BC; u += SUB) {
+                if (sees_none(now + u)) continue;
+                const unsigned at = base + STAGES_AT + stage * STAGE + u * ROW;
+                Scores S, dP;
+                score<true, 1>(S, 0, at), score<false, 1>(dP, 1, at + PIECES * STREAMED);
+                const Four passing = load_shared(base + SCALES_AT + stage * SCALES + u / TILE * 16);
+                f.set(p, own_scale(), passing);
+                f.ds = passing.v[1] * 0x1p-14f, f.delta = 0x1p-14f;  // P is held as 2^14 P. These sums are finite if dP is.
+                softmax_gradient<true>(S, dP, f, own_rows, 0, now + u);
+                add_up(total, S), add_up(slopes, dP);
+            }
+        }
+        const int lane = threadIdx.x % 32;
+        UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
+            const float sum = lanes_sum<4>(total[i][h].sum), slope = lanes_sum<4>(slopes[i][h].sum);
+            if (sum > 0) own_rows[i][h].y -= slope / (sum * 0x1p-14f);
+            const int row = warp0 + i * 16 + h * 8 + lane / 4;
+            if (lane % 4 == 0 && row < p.Nq)
+                p.rows[(long long)(batch * p.heads + head) * p.query_tiles * TILE + row].y = own_rows[i][h].y;
+        }
+        return stage;
     }
     // Rows of dQ, and of dO's pieces and delta in memory, divided by the sums of the rows' weights; a row without keys has none.
     __device__ __forceinline__ void normalize(Sums& dq, const Total (&total)[MI][2]) const {
@@ -433,17 +485,21 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
             own_rows[i][h] = p.rows[(long long)(batch * p.heads + head) * p.query_tiles * TILE
                                     + min(warp0 + i * 16 + h * 8 + int(threadIdx.x % 32 / 4), p.Nq - 1)];
         Factors f(p, batch * p.kv_heads + (KEYS ? head : head / group));
+        int stage = 0;
+        if constexpr (NORMALIZES) if (p.whole && begin < end && has_large_scores(own_rows)) stage = center(own_rows, f, end);
         Sums by_ds, by_p;
         UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < 2 * STEPS; n++) UNROLL for (int e = 0; e < 4; e++)
             by_ds[i][n][e] = by_p[i][n][e] = 0;
         Total total[NORMALIZES ? MI : 1][2];
         UNROLL for (int i = 0; i < (NORMALIZES ? MI : 1); i++) total[i][0] = total[i][1] = Total{0};
-        int stage = 0, now = begin;
+        int now = begin;
 #pragma unroll 1
         for (bool more = begin < end; more; stage ^= 1) {
             cp_async_wait_all();
             __syncthreads();
-            if ((more = left)) fetch_next(stage ^ 1);
+            if constexpr (NORMALIZES) {  // the same of one head: without what is kept for several
+                if ((more = now + BC < end)) fetch_passing(stage ^ 1, head / group, now + BC);
+            } else if ((more = left)) fetch_next(stage ^ 1);
 #pragma unroll 1
             for (int u = 0; u < BC; u += SUB) {
                 const int first = now + u;
@@ -452,13 +508,13 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
                 const unsigned rows = base + ROWS_AT + stage * ROWS + u * 8;
                 auto attend = [&](auto masked) {
                     Scores S, dP;
-                    score(S, 0, at), score(dP, 1, at2);
+                    score<true, UNROLLED>(S, 0, at), score<false, PIECES == 2 ? 2 : UNROLLED>(dP, 1, at2);
                     if (PIECES == 2) {
                         const Four mine = own_scale(), passing = load_shared(base + SCALES_AT + stage * SCALES + u / TILE * 16);
                         f.set(p, KEYS ? passing : mine, KEYS ? mine : passing);
                     }
                     softmax_gradient<decltype(masked)::value>(S, dP, f, own_rows, rows, first);
-                    if constexpr (NORMALIZES) add_weights(total, S);
+                    if constexpr (NORMALIZES) add_up(total, S);
                     if (KEYS) accumulate(by_p, S, at2, f.dv);
                     accumulate(by_ds, dP, at, KEYS ? f.dk : f.dq);
                 };

@@ -13,7 +13,7 @@ from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
 NAME = "backward"
 DELTA_ROWS = 32  # lanes to a row of delta
 # BackwardParams in kernels/gradients.cuh.
-_LAYOUT = struct.Struct("@" + 8 * "Qqqq" + "QQ" + "6i" + "f" + "0Q")
+_LAYOUT = struct.Struct("@" + 8 * "Qqqq" + "QQ" + "6i" + "fi" + "0Q")
 
 
 class Tile(NamedTuple):
@@ -83,11 +83,12 @@ def plan(work: Workload, props: DeviceProperties, tile: Tile | None = None) -> P
         Launch("backward_dq", work.row_tiles(best.rows), threads, shared),
         Launch("backward_dkdv", work.batch * work.kv_heads * ceil_div(work.Nk, best.rows), threads, shared),
     )
-    return Plan(NAME, macros, launches, Scratch(FLOAT * rows))
+    stats = 2 if work.dtype == FLOAT32 else 1  # of a row: delta, and what divides its weights
+    return Plan(NAME, macros, launches, Scratch(stats * FLOAT * rows))
 
 
 def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any = None) -> bytes:
     """The one argument of each launch. It has no tensor maps, which `encode` would make."""
     members = [number for m in arrays.matrices for number in (m.data, m.batch, m.head, m.row)]
     sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, work.offset)
-    return _LAYOUT.pack(*members, arrays.lse, arrays.scratch, *sizes, work.scale)
+    return _LAYOUT.pack(*members, arrays.lse, arrays.scratch, *sizes, work.scale, arrays.whole)

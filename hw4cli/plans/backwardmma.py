@@ -18,7 +18,7 @@ THREADS = 256  # of what prepares a tile
 TILE_ROWS = 32  # that share a factor
 ALIGNMENT = 256
 # What PiecesParams in kernels/backward_mma.cu has behind BackwardParams.
-_LAYOUT = struct.Struct("@" + 4 * "Qqqq" + "QQQ" + "iii" + "0Q")
+_LAYOUT = struct.Struct("@" + 4 * "Qqqq" + "QQQ" + "ii" + "0Q")
 
 
 class Tile(NamedTuple):
@@ -146,6 +146,4 @@ def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any = None)
         ]
     members = [number for m in taken for number in (m.data, m.batch, m.head, m.row)]
     tiles = (_tiles(work.Nq), _tiles(work.Nk))
-    return common_arguments(work, planned, arrays) + _LAYOUT.pack(
-        *members, query_scales, key_scales, rows, *tiles, arrays.whole
-    )
+    return common_arguments(work, planned, arrays) + _LAYOUT.pack(*members, query_scales, key_scales, rows, *tiles)

@@ -1,5 +1,7 @@
 """What users of torch and cupy meet first on a GPU: as exact as torch, whatever the data, and no silent 0."""
 
+import math
+import random
 import re
 
 import pytest
@@ -39,19 +41,35 @@ def efficient(*inputs, **options):
         return scaled_dot_product_attention(*inputs, **options)
 
 
-TIMES = {"dQ": 15, "dK": 15, "dV": 3}  # torch's error, at most; typically 1.7 and, of dV, a tenth (docs/accuracy.md)
+def errors(heads, rows, keys, d, causal, factor):
+    """Of dQ, dK and dV, ours and torch's: norms of the errors over those of the gradients."""
+    inputs = drawn(heads, rows, keys, d, factor=factor)
+    right = gradients(formula, [x.double() for x in inputs], is_causal=causal)[1:]
+    found = (gradients(f, inputs, is_causal=causal)[1:] for f in (hw4cli.torch.attention, efficient))
+    return [[float((x.double() - y).norm() / y.norm()) for x, y in zip(one, right, strict=True)] for one in found]
 
 
 @pytest.mark.parametrize("factor", [1, 5, 20])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
-def test_gradients_of_float32_are_about_as_exact_as_torchs_also_where_scores_are_thousands(shape, factor):
-    *sizes, causal = shape
-    inputs = drawn(*sizes, factor=factor)
-    right = gradients(formula, [x.double() for x in inputs], is_causal=causal)
-    ours, theirs = (gradients(f, inputs, is_causal=causal) for f in (hw4cli.torch.attention, efficient))
-    for name, one, other, exact in zip(TIMES, ours[1:], theirs[1:], right[1:], strict=True):
-        error, torchs = (float((x.double() - exact).norm() / exact.norm()) for x in (one, other))
-        assert error <= max(TIMES[name] * torchs, 1e-6), (name, error, torchs)
+def test_gradients_of_float32_are_as_exact_as_torchs_also_where_scores_are_thousands(shape, factor):
+    ours, theirs = errors(*shape, factor)
+    for name, error, torchs in zip(("dQ", "dK", "dV"), ours, theirs, strict=True):
+        assert error <= max(1.5 * torchs, 1e-6), (name, error, torchs)
+
+
+@pytest.mark.parametrize("factor", [1, 2, 5, 20])
+def test_gradients_of_float32_are_as_exact_as_torchs_in_forty_shapes(factor):
+    """On the average. Of scores of 2000 few rows weigh more than one key, and so few scores' roundings decide that in a
+    shape now and then either may be off by twice as much as the other."""
+    draw, found = random.Random(factor), []
+    for _ in range(40):
+        rows, keys = draw.randint(17, 700), draw.randint(17, 700)
+        d, causal = draw.choice((8, 32, 64, 128)), draw.random() < 0.5
+        ours, theirs = errors(draw.randint(1, 3), rows, keys, d, causal, factor)
+        found.append([one / other for one, other in zip(ours, theirs, strict=True)])
+    for name, ratios in zip(("dQ", "dK", "dV"), zip(*found, strict=True), strict=True):
+        mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
+        assert mean <= 1 and sum(ratio > 1.5 for ratio in ratios) <= 2, (name, mean, sorted(ratios)[-4:])
 
 
 @pytest.mark.parametrize("causal", [False, True])

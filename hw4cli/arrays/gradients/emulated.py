@@ -50,13 +50,16 @@ def run_backward(
     whole: bool = True,
     source: Path | None = None,
     sms: int = 0,
+    adds_as: int = 0,
 ) -> Outcome:
     """The kernels on arrays (batch, heads, rows, d): float32, or uint16 whose words are fp16 or bf16. So many blocks at
     most, where blocks take tile after tile. `whole`: o and lse are of these keys, and of no others. `source`: a file in
-    place of the kernel's own. `sms`: so many multiprocessors, if not as many as usual."""
+    place of the kernel's own. `sms`: so many multiprocessors, if not as many as usual. `adds_as`: tensor cores add as
+    those of that compute capability do, or exactly."""
     props = replace(DEVICES[cc], sms=sms or DEVICES[cc].sms)
     planned = choice.plan(work, props, kernel, tile)
     library = Library(shared_object(source or kernel_path(planned.source), planned.macros, cc, lanes, build))
+    library.add_as(adds_as)
     scratch = np.zeros(planned.scratch, np.uint8)
     given = {"Q": q, "K": k, "V": v, "O": o, "dO": do, "LSE": lse, "dQ": q, "dK": k, "dV": v, "scratch": scratch}
     buffer, starts = space([ctypes_span(x)[1] for x in given.values()], GAP)

@@ -12,6 +12,7 @@ from hw4cli.problem.cpu import on_all_cores
 from hw4cli.problem.workload import Workload
 
 SCORES_BYTES = 8 << 20  # of one task
+LARGE_LSE = 16  # as in kernels/gradients.cuh: a larger score's rounding, in float32, outweighs that of dP
 TILED_ROWS = 128  # whose products are added up in float32; their sums in float64, as one long chain rounds much more
 
 
@@ -22,7 +23,7 @@ def backward_on_cpu(
 
     `whole`: k and v are all the keys that o and lse are of, so that a row's weights add up to 1. Those that follow from
     the scores and the LSE do so but for what these round, which is much where scores are large, and delta follows from
-    an o that was rounded; so both are computed anew from the row.
+    an o that was rounded; so both are computed anew from the row. Large scores are computed in float64.
     """
     q, k, v, o, do = (x.bhnd for x in given)
     dq, dk, dv = (x.bhnd for x in made)
@@ -39,9 +40,12 @@ def backward_on_cpu(
                 raise CancelledError
             part = slice(first, first + rows)
             queries, outputs, above = (x[batch, head, part].astype(np.float32) for x in (q, o, do))
-            p = queries @ keys.T
+            log_sums = np.where(np.isfinite(lse[batch, head, part]), lse[batch, head, part], 0)[:, None]
+            wide = float if np.abs(log_sums).max() > LARGE_LSE else np.float32
+            p = queries.astype(wide, copy=False) @ keys.T.astype(wide, copy=False)
             p *= scale
-            p -= np.where(np.isfinite(lse[batch, head, part]), lse[batch, head, part], 0)[:, None]
+            p -= log_sums
+            p = p.astype(np.float32, copy=False)
             if work.causal:
                 last = np.arange(first, first + len(p)) + work.offset
                 p[np.arange(work.Nk) > last[:, None]] = -np.inf
