@@ -52,6 +52,8 @@ TINY = float(np.finfo(np.float64).tiny)
 SAME = 1e-3  # of an answer's largest element: its tolerated difference from the answer that is computed here
 
 Fit = tuple[float, str]  # the misfit, and the description of the mistake
+# Of a mistake that needs the next batch, in the last one: what it made there cannot be told.
+BEHIND_THE_FILE = " (in the last batch: of what lies behind the file)"
 MADE = "the wrong rows equal attention computed "
 
 
@@ -201,7 +203,7 @@ class _Search:
     def _of_how_many(self, phrase: str) -> str:
         """What is said of a mistake that explains the wrong rows of the search: of all wrong rows, or of how many."""
         assert self.matrices is not None
-        N, d, looked, fitting = self.output.shape.N, self.output.shape.d, 0, 0
+        N, d, looked, fitting, unknown = self.output.shape.N, self.output.shape.d, 0, 0, False
         few = min(MANY_ROWS, max(1, CHECKED // (N * d)))
         marked = self.errors.rows(WRONG, few)
         for batch in dict.fromkeys((marked // N).tolist()):
@@ -211,10 +213,12 @@ class _Search:
                 made = next((rows() for name, rows in self._known_mistakes(batch, one.rows) if name == phrase), None)
                 if made is not None:
                     fitting += int(fits(one.got, made, self.tolerance).all(axis=1).sum())
-                if made is not None or batch + 1 < self.output.shape.B:  # else it may read behind the file's end
+                if made is not None or batch + 1 < self.output.shape.B:
                     looked += len(one.rows)
+                else:
+                    unknown = True
         if fitting == looked:
-            return phrase
+            return f"{phrase}{BEHIND_THE_FILE}" if unknown else phrase
         return f"{fitting} of {looked} wrong rows looked at equal attention computed {phrase.removeprefix(MADE)}"
 
     @cached_property
