@@ -4,6 +4,7 @@ import json
 
 import pytest
 from helpers import ROOT, folder_is_clean, read_output, run_here
+from slow import slow
 
 from benchmarks.measure import randomfiles, scaling
 from benchmarks.pages.scaling import in_shards
@@ -25,6 +26,7 @@ def test_outputs_are_compared_with_each_other_and_with_float64(tmp_path):
     assert abs(read_output(tmp_path / "out", Shape(*shape))).max() < 3
 
 
+@slow
 def test_a_record_is_gone_on_with_and_holds_each_measurement_once(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(measure, "FILE_BYTES", 4 << 20)
     monkeypatch.setattr(measure, "CPU_SAMPLE", Shape(1, 256, 32))

@@ -152,6 +152,7 @@ int main() {
 """
 
 
+@slow
 @needs("hipcc")
 def test_a_hip_program_is_compiled_by_hipcc_for_amds_gpus(tmp_path, hw4_here):
     (tmp_path / "sums.hip").write_text(HIP)
@@ -163,6 +164,7 @@ def test_a_hip_program_is_compiled_by_hipcc_for_amds_gpus(tmp_path, hw4_here):
     fails(hw4_here("check", "sums.hip", "--gpu", "8.0"), 3, "is a HIP program, and compute capability 8.0 is NVIDIA's")
 
 
+@slow
 @needs("g++|clang++")
 def test_without_hipcc_a_hip_program_is_compiled_for_the_cpu_alone(tmp_path, hw4_here, monkeypatch):
     monkeypatch.setattr("hw4cli.device.programcheck.has_hipcc", lambda: False)

@@ -60,6 +60,7 @@ MISTAKES = {
 }
 
 
+@slow
 @pytest.mark.parametrize("name", MISTAKES)
 def test_a_mistake_is_found(name, tmp_path):
     old, new, kind = MISTAKES[name]

@@ -589,6 +589,7 @@ def test_a_program_that_asks_for_more_memory_than_there_is_gets_one_sentence(tmp
     ]
 
 
+@slow
 def test_clang_needs_openmps_library_only_for_programs_that_use_it(tmp_path, monkeypatch):
     clang = next(filter(None, map(shutil.which, ("clang++", "clang++-15", "clang++-14"))), None)
     if not clang:

@@ -87,6 +87,7 @@ def test_judging_stops_with_the_next_step_if_changed_cases_cannot_be_restored(wo
     assert [one.passed for one in board(workdir).values()] == [2, 2, 0]
 
 
+@slow
 def test_a_change_while_others_are_judged_is_the_judges_failure(workdir, two, cases):
     """The tasks of an array run at the same time, so another task's program may have changed it."""
     submit_class(workdir, two, cases, ["rm {cases}/t02.out"])

@@ -8,7 +8,7 @@ import sys
 
 import pytest
 from helpers import ROOT, fits, hw4_env, on_a_terminal
-from slow import quick_of_each
+from slow import quick_of_each, slow
 
 from hw4cli.text.bars import bar, shares
 from hw4cli.text.tables import Bars, plain
@@ -120,6 +120,7 @@ def test_a_bars_length_is_its_share():
     assert shares([None, 0.0]) == [None, None]
 
 
+@slow
 def test_runs_before_the_first_sample_are_as_many_as_asked_for_and_in_the_record():
     for asked in ([], ["--warm-up", "0"], ["--warm-up", "7"]):
         _, text = on_a_fake_gpu(130, *BENCH, *asked, "--json", env=UTF8)

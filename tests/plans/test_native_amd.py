@@ -45,6 +45,7 @@ def test_it_compiles_for_three_architectures_without_a_warning_or_a_spill(progra
     assert [name for name, spilled in found if spilled != "0"] == ["flash_128_1_rows"]
 
 
+@slow
 @needs("hipcc")
 def test_what_it_refuses_is_one_sentence(program, tmp_path):
     path, _ = program

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 from helpers import ROOT, definition, fails, fits, on_a_terminal, random_block, run_here, run_hw4, write_case
 from mistakes import MISTAKES
+from slow import quick_of_each
 
 from hw4cli.cli.terminal.errorview import draw
 from hw4cli.judge.diagnosis.size import explain_size
@@ -70,6 +71,7 @@ def test_a_wrong_output_is_told_with_places_a_map_and_the_mistake(verify):
     ]
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize(("columns", "rows"), [(60, 4), (80, 4), (200, 2)])
 def test_the_map_is_as_wide_as_the_terminal_lets_it_and_plain_where_it_must_be(verify, columns, rows):
     """A character for so many rows; rows 96 to 127 are wrong."""

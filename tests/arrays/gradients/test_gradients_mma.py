@@ -52,6 +52,7 @@ def test_causal_gradients_stop_at_the_diagonal(offset):
 SIXTEEN = [(FLOAT16, 40), (FLOAT16, 64), (BFLOAT16, 64), (FLOAT16, 128), (BFLOAT16, 128)]
 
 
+@slow
 @pytest.mark.parametrize(("dtype", "d"), SIXTEEN)
 def test_gradients_of_16_bits_are_right_and_free_of_races(dtype, d):
     assert_right_by_mma(Workload(dtype, 1, 2, 1, 150, 140, d, True, 17))

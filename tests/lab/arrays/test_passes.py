@@ -12,6 +12,7 @@ import pytest
 from definitions import definition
 from fakegpu import FakeTimer
 from helpers import csv_rows, fails, hw4_env
+from slow import quick_of_each
 from test_measure import CASE, FAKE, NO_GPU
 
 from benchmarks.pages import gradients as tables
@@ -135,6 +136,7 @@ def test_what_is_known_to_have_other_bits_each_time_is_timed_and_the_row_says_so
     assert (row.status, row.repeats, row.ours) == ("ok", False, True)
 
 
+@quick_of_each(1)
 @pytest.mark.parametrize("which", ["bwd", "both"])
 def test_the_command_records_the_pass_and_says_how_operations_are_counted(which, tmp_path):
     out = tmp_path / "record.json"

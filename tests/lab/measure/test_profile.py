@@ -225,6 +225,7 @@ def test_counters_of_an_idle_gpu_and_headers_among_messages_are_no_metrics(hw4, 
     assert (found["sm_efficiency"]["value"], found["achieved_occupancy"]["value"]) == (None, 0)
 
 
+@slow
 def test_closed_counters_are_explained_and_what_is_known_without_them_is_shown(hw4, tools):
     closed = "==ERROR== ERR_NVGPUCTRPERM - The user does not have permission to access NVIDIA GPU Performance Counters"
     tools(ncu=closed, status=1)

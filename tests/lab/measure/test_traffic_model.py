@@ -21,6 +21,7 @@ def test_what_blocks_ask_of_the_l2_cache_is_that_of_the_model_within_one_percent
     assert {"flash", "split", "half_mma"} <= seen
 
 
+@slow
 def test_what_is_written_to_the_l2_cache_is_that_of_the_model_but_for_stores_of_16_bit_rows():
     for line, model in counted_on_an_h200("flash", "split", "half_cores", "half_split"):
         assert 1e6 * float(line["l1_to_l2"]) == pytest.approx(model.l2[1], rel=0.03), line
@@ -69,6 +70,7 @@ def test_paper_reads_all_of_q_and_o_again_for_each_tile_of_keys_once_they_outgro
     assert seen["24,4096,64"] > 100 * seen["8,4096,64"]
 
 
+@slow
 def test_the_other_rungs_move_the_bytes_of_the_model():
     """Of naive's and smallbr's tiles, blocks side by side share a part in their own cache."""
     seen, shared, missing = set(), ("naive", "smallbr"), ("halfwarp_local", "halfwarp_strided")  # local, strided: more
