@@ -44,7 +44,7 @@ demo: $(python_for_run)  ## install, compile kernels where there is a GPU, make 
 
 pytest = $(PYTHON) -m pytest -n $(TEST_PROCESSES) --dist loadfile
 
-test: $(python_for_dev)  ## install and run the tests, but for the slow ones: about five minutes on two cores
+test: $(python_for_dev)  ## install and run the tests, but for the slow ones: less than six minutes on two cores
 	$(pytest) -m "not slow and not gpu"
 
 test-all: $(python_for_dev)  ## run all tests, the slow ones too: about half an hour (gpu-test runs those that need a GPU)
