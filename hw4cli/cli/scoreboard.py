@@ -102,7 +102,7 @@ def scoreboard(
 def _check_several(names: Sequence[str], as_json: bool, outputs: Sequence[Path]) -> None:
     """Raise UsageError where several boards cannot be shown as asked."""
     if twice := sorted({name for name in names if names.count(name) > 1}):
-        raise click.UsageError(f"two folders are called {printable(twice[0])}: boards are told apart by these names")
+        raise click.UsageError(f"two folders are called {printable(twice[0])}: boards are named after their folders")
     if as_json:
         raise click.UsageError("--json is of one DIR: leave out the others")
     if other := [path for path in outputs if path.suffix != ".html"]:

@@ -52,7 +52,7 @@ TINY = float(np.finfo(np.float64).tiny)
 SAME = 1e-3  # of an answer's largest element: its tolerated difference from the answer that is computed here
 
 Fit = tuple[float, str]  # the misfit, and the description of the mistake
-# Of a mistake that needs the next batch, in the last one: what it made there cannot be told.
+# Of a mistake that needs the next batch, in the last one: what it made there is not known.
 BEHIND_THE_FILE = " (in the last batch: of what lies behind the file)"
 MADE = "the wrong rows equal attention computed "
 

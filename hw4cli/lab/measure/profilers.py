@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import subprocess
+import sys
 import tempfile
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,7 +15,7 @@ from pathlib import Path
 
 from hw4cli.errors import MachineError, os_error
 from hw4cli.lab.measure.metrics import EVENTS, NCU, NVPROF, ROCPROF, TIME
-from hw4cli.resources import python_command
+from hw4cli.resources import IMPORT_PATH, python_command
 from hw4cli.system.machine import machine
 from hw4cli.system.nvidia import first_visible
 from hw4cli.system.process import run_with_descendants
@@ -163,7 +164,7 @@ def machine_behind(prefix: Sequence[str], gpu: ProfiledGpu) -> dict[str, object]
 def profile_text(
     profiler: Profiler, counters: Sequence[str], target: Sequence[str], from_start: bool
 ) -> tuple[str, str]:
-    """What a profiler writes of a target: its tables; and the command line, with {folder} for a temporary folder.
+    """What a profiler writes of a target: its tables; and the command line, as records have it.
 
     Raises ClosedCountersError where counters are closed, MachineError if the profiler or the target fails.
     """
@@ -187,7 +188,14 @@ def profile_text(
         lines = [line for line in (printed.strip() or text.strip()).splitlines() if line.strip()]
         last = printable(lines[-1].strip()) if lines else "it printed nothing"
         raise MachineError(f"{EXECUTABLES[tool]} failed with status {status}: {last}")
-    return everything, shlex.join(command).replace(str(folder), "{folder}")
+    return everything, _stated(command, folder)
+
+
+def _stated(command: Sequence[str], folder: Path) -> str:
+    """A command line as a record may have it, of which others read: without the places of this machine, for which stand
+    {folder}, of the profiler's files, {hw4}, of this package, and python3."""
+    line = shlex.join("python3" if word == sys.executable else word for word in command)
+    return line.replace(str(folder), "{folder}").replace(IMPORT_PATH, "{hw4}")
 
 
 def _run(command: Sequence[str]) -> tuple[str, int]:

@@ -3,6 +3,7 @@
 import csv
 import json
 import re
+import sys
 
 import pytest
 from helpers import ROOT, fits, on_a_terminal
@@ -330,6 +331,8 @@ def test_a_profile_names_its_machine_the_profilers_version_and_its_command_line(
     (command,) = found["commands"]
     assert "ncu --csv --page raw" in command
     assert "--log-file {folder}/log.csv" in command
+    assert "{hw4}" in command and " python3 " in command
+    assert str(ROOT) not in command and sys.executable not in command, "a record says nothing of its author's folders"
     of = {"case": "t28", "shape": [4, 16384, 64], "causal": False, "seed": 28}
     assert {key: found[key] for key in of} == of
 
