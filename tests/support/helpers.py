@@ -28,6 +28,7 @@ from hw4cli.problem.generate import GenerationTask, make
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.suite import Case
 from hw4cli.problem.workload import Shape, Workload
+from hw4cli.system.children import Children
 
 ROOT = Path(__file__).resolve().parents[2]
 JUDGE_T01 = ("judge", "t01", "--limit", "t01=120")  # no program is too slow for a machine that is busy
@@ -82,6 +83,8 @@ def _forget():
             for value in list(vars(module).values()):
                 if isinstance(value, functools._lru_cache_wrapper):
                     value.cache_clear()
+                elif isinstance(value, Children):  # which start no program any more where a command failed
+                    value.__init__()
 
 
 @contextmanager

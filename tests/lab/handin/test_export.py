@@ -51,7 +51,8 @@ def exported(tmp_path_factory):
 
 
 def test_the_ladder_but_tensor_cores_and_float64_can_be_exported():
-    assert {*VARIANTS} - {*ALONE} == {"fp16qk", "split", "split8", "exact", "float64"}
+    refused = {name for name, entry in VARIANTS.items() if refusal(entry, NVCC)}
+    assert refused == {"fp16qk", "split", "split8", "exact", "float64"}
 
 
 @pytest.mark.parametrize(
