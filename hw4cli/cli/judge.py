@@ -13,6 +13,7 @@ import click
 
 from hw4cli.cli.terminal.options import (
     DAY,
+    RULES,
     causal_option,
     folder_option,
     json_option,
@@ -54,13 +55,7 @@ OWN_PROGRAM = None if has_solution() else "./hw4"
 RESCORING = {
     "judged",
     "suite",
-    "limits",
-    "tolerance",
-    "penalty",
-    "rank_by",
-    "step",
-    "due",
-    "late_policy",
+    *RULES,
     "output",
     "as_json",
 }
@@ -123,13 +118,7 @@ def class_options(command: Command) -> Command:
             "suite",
             "repeat",
             "warmup",
-            "limits",
-            "tolerance",
-            "penalty",
-            "rank_by",
-            "step",
-            "due",
-            "late_policy",
+            *RULES,
             "sandbox",
             "run_as",
         ),
@@ -261,9 +250,7 @@ def _rescore(ctx: click.Context, judged: Path, as_json: bool, options: dict[str,
         if given and name not in RESCORING:
             word = "a case" if name == "cases" else param.opts[-1]
             raise click.UsageError(f"{word} does not go with --rescore, which runs nothing", ctx)
-    wanted = {
-        name: options[name] for name in ("limits", "tolerance", "penalty", "rank_by", "step", "due", "late_policy")
-    }
+    wanted = {name: options[name] for name in RULES}
     return rescore(judged, options["output"], as_json, **wanted)
 
 

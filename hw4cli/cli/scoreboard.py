@@ -6,14 +6,14 @@ from typing import Any
 
 import click
 
-from hw4cli.cli.terminal.options import json_option, output_option, rules_options, shared, write_outputs
+from hw4cli.cli.terminal.options import RULES, json_option, output_option, rules_options, shared, write_outputs
 from hw4cli.cli.terminal.params import FOLDER
 from hw4cli.cli.terminal.sections import Sections
 from hw4cli.system.importing import Importing
 from hw4cli.text.words import printable
 
 
-@click.command(cls=Sections, rare=["title", "limits", "tolerance", "penalty", "rank_by", "step", "due", "late_policy"])
+@click.command(cls=Sections, rare=["title", *RULES])
 @click.argument("folders", metavar="DIR...", type=FOLDER, nargs=-1, required=True)
 @click.option(
     "--anonymous", is_flag=True, help="Show pseudonyms; DIR/pseudonyms.json, which only you can read, has the names."

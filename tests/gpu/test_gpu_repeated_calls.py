@@ -8,10 +8,9 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch.autograd import forward_ad  # noqa: E402
-from torch.overrides import TorchFunctionMode  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
 from torch.utils.checkpoint import checkpoint  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
+from torchmodes import Seen, SeenFunctions  # noqa: E402
 
 import hw4cli  # noqa: E402
 from hw4cli.arrays import repeated  # noqa: E402
@@ -326,26 +325,6 @@ def test_derivatives_that_there_are_not_are_refused():
     attention(q, k, v), attention(q, k, v)
     with forward_ad.dual_level(), pytest.raises(NotImplementedError, match="forward-mode"):
         attention(forward_ad.make_dual(q, torch.ones_like(q)), k, v)
-
-
-class Seen(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.names.append(str(function))
-        return function(*args, **(kwargs or {}))
-
-
-class SeenFunctions(TorchFunctionMode):
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        self.names.append(getattr(function, "__name__", ""))
-        return function(*args, **(kwargs or {}))
 
 
 def test_modes_see_the_operator_and_transformations_go_by_it():

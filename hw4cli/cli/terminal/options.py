@@ -226,6 +226,10 @@ def tolerance_option(command: Command) -> Command:
     return click.option("--tolerance", type=Number(0, 1e30), help=help)(command)
 
 
+# The rules of judging, by the names of the options below.
+RULES = ("limits", "tolerance", "penalty", "rank_by", "step", "due", "late_policy")
+
+
 def rules_options(command: Command) -> Command:
     """--limit, --tolerance, --penalty, --rank-by, --step, --due, --late-policy; None where not given, {} of limits."""
     for option in (

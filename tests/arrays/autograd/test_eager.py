@@ -8,8 +8,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 
 from torch.autograd import forward_ad  # noqa: E402
-from torch.overrides import TorchFunctionMode  # noqa: E402
-from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+from torchmodes import Seen, SeenFunctions  # noqa: E402
 
 import hw4cli  # noqa: E402
 from hw4cli.arrays import repeated  # noqa: E402
@@ -122,26 +121,6 @@ def test_other_options_shapes_or_an_address_between_two_chunks_go_by_the_operato
     found = both([between, *x[1:]])
     assert not launches[0].calls
     assert close(found, checked([between, *x[1:]]))
-
-
-class Seen(TorchDispatchMode):
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_dispatch__(self, function, types, args=(), kwargs=None):
-        self.names.append(str(function))
-        return function(*args, **(kwargs or {}))
-
-
-class SeenFunctions(TorchFunctionMode):
-    def __init__(self):
-        super().__init__()
-        self.names = []
-
-    def __torch_function__(self, function, types, args=(), kwargs=None):
-        self.names.append(getattr(function, "__name__", ""))
-        return function(*args, **(kwargs or {}))
 
 
 def test_what_watches_or_transforms_calls_sees_the_operator(launches):
