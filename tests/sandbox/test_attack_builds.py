@@ -7,7 +7,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from attacks import IS_ROOT, arena, done_by, needs_bwrap
+from attacks import IS_ROOT, arena, done_by, needs_bwrap, system_python
 from needs import needs
 from slow import quick_of_each
 
@@ -43,7 +43,7 @@ BUILDS = {
     "makes a folder": ("hw4:\n\tmkdir hw4\n", "hw4 is a folder, not a program"),
     "shuts its folder": ("hw4:\n\ttouch hw4; chmod +x hw4; chmod 0 .\n", "make hw4 "),
     "digs deep": (
-        'hw4:\n\tpython3 -c \'import os; [(os.mkdir("d"), os.chdir("d")) for _ in range({depth})]\'\n'
+        'hw4:\n\t{python} -c \'import os; [(os.mkdir("d"), os.chdir("d")) for _ in range({depth})]\'\n'
         "\ttouch hw4; chmod +x hw4\n",
         "its folders are nested too deeply",
     ),
@@ -110,7 +110,8 @@ def test_each_kind_of_build_is_accepted_or_refused_with_its_reason(arena, monkey
     monkeypatch.setattr("hw4cli.judge.submission.MAX_BUILD_FILES", 300 if "files" in name else 5000)
     monkeypatch.setattr("hw4cli.judge.submission.MAX_BUILD_BYTES", 4 << 20)
     makefile, reasons = BUILDS[name]
-    makefile = makefile.replace("{depth}", "1500")
+    if "{python}" in makefile:
+        makefile = makefile.replace("{python}", system_python()).replace("{depth}", "1500")
     for confinement in confinements(arena, sandbox):
         found = built(arena, makefile, confinement)
         if reasons is None:

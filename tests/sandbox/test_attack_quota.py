@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 from attacks import IS_ROOT, arena, needs_bwrap
+from needs import needs
 from slow import few
 
 from hw4cli.judge.runcase import UnreadableError, opened_output, output_problem
@@ -153,6 +154,7 @@ def test_the_answer_itself_is_no_output(arena):
         pass
 
 
+@needs("mount", "umount")
 @pytest.mark.parametrize("what", ["folder", "parent", "file"])
 def test_answers_are_hidden_under_a_second_mount_too(arena, what):
     """The same file system may be mounted in a place that programs see."""

@@ -85,6 +85,17 @@ def test_where_root_cannot_become_a_user_of_a_number_a_class_runs_as_nobody(work
 
 
 @pytest.mark.skipif(not IS_ROOT, reason="only root may run programs as another user")
+def test_without_a_sandbox_each_student_has_a_user_where_setpriv_is_missing_too(workdir, folder, monkeypatch):
+    """setpriv changes the user within a sandbox only."""
+    (workdir / "bin").mkdir()
+    (workdir / "bin" / "true").symlink_to(shutil.which("true"))
+    monkeypatch.setenv("PATH", str(workdir / "bin"))
+    a_class = plan.JudgeOptions(folder, cases=("t01",), submissions=workdir / "submissions", sandbox="none")
+    found = plan.plan_of(a_class)
+    assert (found.settings.run_as, found.each) == (numbered(0), True)
+
+
+@pytest.mark.skipif(not IS_ROOT, reason="only root may run programs as another user")
 def test_root_chooses_the_user_that_programs_run_as(workdir, folder):
     for user, uid in (("nobody", NOBODY), ("root", 0)):
         for sandbox in ("none", "bwrap"):
