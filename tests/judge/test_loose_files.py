@@ -91,6 +91,7 @@ def test_a_loose_file_of_a_name_that_hw4_needs_is_refused(workdir, folder, name)
 # --- archives --------------------------------------------------------------------------------------------------------
 
 
+@needs("make")
 def test_archives_are_unpacked_and_judged_and_what_cannot_be_is_its_authors_or_nobodys_fault(workdir, folder):
     program = correct(folder, workdir / "runs")
     submit(workdir, "ann", hw4=program)
@@ -243,6 +244,7 @@ def compiler(tmp_path):
     return f"{path} -O9"
 
 
+@needs("make")
 def test_the_reason_of_a_submission_without_a_program_is_what_its_author_did(workdir, folder, compiler):
     (workdir / "submissions").mkdir(exist_ok=True)
     texts = {
@@ -273,6 +275,7 @@ def test_the_reason_of_a_submission_without_a_program_is_what_its_author_did(wor
     assert "broken build: fakecc hw4.cu failed" in result.stdout
 
 
+@needs("make")
 def test_a_source_alone_is_built_by_a_line_that_the_log_says_and_another_line_builds_it_again(
     workdir, folder, compiler
 ):

@@ -7,6 +7,7 @@ import time
 
 import pytest
 from helpers import OPEN, run_here
+from needs import needs
 from slow import slow
 
 from hw4cli.errors import MachineError
@@ -90,6 +91,7 @@ def test_a_submission_with_ten_thousand_files_does_not_delay_the_class(tmp_path)
     assert "it holds more than 10,000 files and folders" in result.stdout
 
 
+@needs("make")
 @pytest.mark.parametrize(
     ("number", "kind", "sentence"),
     [
