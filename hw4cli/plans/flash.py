@@ -11,7 +11,19 @@ from hw4cli.plans.common import (
     tiles_of,
 )
 from hw4cli.plans.formulas import FLOAT, MOST_SPLITS, ceil_div
-from hw4cli.plans.plan import OWN, Block, DeviceProperties, Digitwise, Launch, Layouts, Move, Step, Tile, Variant, total
+from hw4cli.plans.plan import (
+    SAME_THREAD,
+    Block,
+    DeviceProperties,
+    Digitwise,
+    Launch,
+    Layouts,
+    Move,
+    Step,
+    Tile,
+    Variant,
+    total,
+)
 from hw4cli.plans.work import ALIKE, KEYS, LANES, QUERIES, STORE, STORE_PART, fused
 from hw4cli.problem.workload import Workload
 
@@ -93,11 +105,11 @@ def _steps(m: Tile) -> tuple[Step, ...]:
 
 def _owns(m: Tile) -> Layouts:
     """Lane bits 0 and 2 go down, 1, 3 and 4 across."""
-    rows = (4, OWN), (2, 1), (2, 4), (2, OWN), (m["BR"] // 32, 32)
+    rows = (4, SAME_THREAD), (2, 1), (2, 4), (2, SAME_THREAD), (m["BR"] // 32, 32)
     run = min(4, m["BC"] // 8)
     across = (2, 2), (4, 8)
-    scores = Digitwise(rows, ((run, OWN), *across, (m["BC"] // 8 // run, OWN)))
-    return scores, Digitwise(rows, ((4, OWN), *across, (m["WIDTH"] // 32, OWN)))
+    scores = Digitwise(rows, ((run, SAME_THREAD), *across, (m["BC"] // 8 // run, SAME_THREAD)))
+    return scores, Digitwise(rows, ((4, SAME_THREAD), *across, (m["WIDTH"] // 32, SAME_THREAD)))
 
 
 def _accesses(m: Tile) -> tuple[int, int]:

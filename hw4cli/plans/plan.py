@@ -216,7 +216,7 @@ class Step(NamedTuple):
 
 
 Digits = tuple[tuple[int, int], ...]
-OWN = 0  # a stride: these neighbours are one thread's
+SAME_THREAD = 0  # a stride: these neighbours are one thread's
 
 
 class Digitwise(NamedTuple):

@@ -5,7 +5,7 @@ from typing import Any
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.plan import (
     DEVICE,
-    OWN,
+    SAME_THREAD,
     REGISTERS,
     Block,
     DeviceProperties,
@@ -83,23 +83,23 @@ def linear(m: Tile) -> Layouts:
 
 def rows_of_warps(m: Tile) -> Layouts:
     """A warp has four rows, a lane a key."""
-    rows = (4, OWN), (m["BR"] // 4, 32)
-    return Digitwise(rows, ((32, 1),)), Digitwise(rows, ((32, 1), (ceil_div(m["D"], 32), OWN)))
+    rows = (4, SAME_THREAD), (m["BR"] // 4, 32)
+    return Digitwise(rows, ((32, 1),)), Digitwise(rows, ((32, 1), (ceil_div(m["D"], 32), SAME_THREAD)))
 
 
 def rows_of_half_warps(m: Tile) -> Layouts:
     """S: even lanes have two rows, odd ones the next two. O: as many lanes as a row has float4s, a power of two; groups
     of them take keys in turn."""
-    scores = Digitwise(((2, OWN), (2, 1), (m["BR"] // 4, 32)), ((16, 2), (m["BC"] // 16, OWN)))
+    scores = Digitwise(((2, SAME_THREAD), (2, 1), (m["BR"] // 4, 32)), ((16, 2), (m["BC"] // 16, SAME_THREAD)))
     lanes = next(n for n in (2, 4, 8, 16, 32) if n >= m["D"] // 4)
-    return scores, Digitwise(((4, OWN), (m["BR"] // 4, 32)), ((4, OWN), (lanes, 1)), 32 // lanes, lanes)
+    return scores, Digitwise(((4, SAME_THREAD), (m["BR"] // 4, 32)), ((4, SAME_THREAD), (lanes, 1)), 32 // lanes, lanes)
 
 
 def four_lanes(m: Tile) -> Layouts:
     """Four lanes have a row."""
     rows = ((m["BR"], 4),)
-    scores = Digitwise(rows, ((m["BC"], OWN),), 4, 1)
-    return scores, Digitwise(rows, ((4, 1), (m["D"] // 4, OWN)))
+    scores = Digitwise(rows, ((m["BC"], SAME_THREAD),), 4, 1)
+    return scores, Digitwise(rows, ((4, 1), (m["D"] // 4, SAME_THREAD)))
 
 
 # ---- Accesses of shared memory

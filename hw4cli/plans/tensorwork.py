@@ -8,7 +8,7 @@ from hw4cli.plans.common import converters_of
 from hw4cli.plans.formulas import FLOAT, Converters, ceil_div
 from hw4cli.plans.launch import ABSMAX_BYTES
 from hw4cli.plans.plan import (
-    OWN,
+    SAME_THREAD,
     REGISTERS,
     STAGE,
     Block,
@@ -62,8 +62,10 @@ def steps(m: Tile) -> tuple[Step, ...]:
 def fragments(m: Tile) -> Layouts:
     """The accumulators of mma.sync m16n8k16, and of wgmma, whose four warps each have 16 of the 64 rows."""
     warps = m["THREADS"] // 32 - (4 if m.get("GROUPS") else 0)  # without those that copy
-    rows = (8, 4), (2, OWN), (m["BR"] // 16 // warps, OWN), (warps, 32)
-    scores, outputs = (Digitwise(rows, ((2, OWN), (4, 1), (n // 8, OWN))) for n in (m["BC"], m["WIDTH"]))
+    rows = (8, 4), (2, SAME_THREAD), (m["BR"] // 16 // warps, SAME_THREAD), (warps, 32)
+    scores, outputs = (
+        Digitwise(rows, ((2, SAME_THREAD), (4, 1), (n // 8, SAME_THREAD))) for n in (m["BC"], m["WIDTH"])
+    )
     return scores, outputs
 
 

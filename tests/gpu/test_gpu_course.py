@@ -60,6 +60,7 @@ def test_the_class_of_40_is_built_by_nvcc_and_judged_on_the_gpu(hw4, tmp_path):
     assert "nvcc fatal" in board["pascal"]["note"] and "sm_61" in board["pascal"]["note"]
 
 
+@pytest.mark.alone  # each process of a first CUDA context beside sixteen others takes longer than t01's limit
 @pytest.mark.parametrize("sandbox", ["none", pytest.param("bwrap", marks=needs("bwrap"))])
 def test_a_program_with_threads_a_child_and_the_gpu_runs_with_a_sandbox_as_without(hw4, tmp_path, sandbox):
     folder = tmp_path / "class" / "threads"

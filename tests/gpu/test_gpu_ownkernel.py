@@ -42,7 +42,7 @@ def test_it_answers_and_is_said_to_have_no_bound(hw4, folder):
 def test_each_kernel_of_the_ladder_can_be_begun_from(gpu, hw4, folder, base):
     if gpu.props.cc < VARIANTS[base].least_cc:
         pytest.skip(f"{base} needs compute capability {VARIANTS[base].least_cc / 10}")
-    hw4("new-kernel", "own", "--from", base, cwd=folder)
+    assert hw4("new-kernel", "own", "--from", base, cwd=folder).returncode == 0
     result = hw4("--kernel", "own.cu", "in", "out", cwd=folder)
     assert result.returncode == 0, result.stderr
     got = read_output(folder / "out", Shape(*SHAPE))
