@@ -5,8 +5,8 @@ from typing import Any
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.plan import (
     DEVICE,
-    SAME_THREAD,
     REGISTERS,
+    SAME_THREAD,
     Block,
     DeviceProperties,
     Digitwise,

@@ -8,8 +8,8 @@ from hw4cli.plans.common import converters_of
 from hw4cli.plans.formulas import FLOAT, Converters, ceil_div
 from hw4cli.plans.launch import ABSMAX_BYTES
 from hw4cli.plans.plan import (
-    SAME_THREAD,
     REGISTERS,
+    SAME_THREAD,
     STAGE,
     Block,
     Bytes,
