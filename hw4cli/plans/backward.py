@@ -6,14 +6,14 @@ from typing import Any, NamedTuple
 from hw4cli.errors import MachineError
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import FLOAT, ceil_div
-from hw4cli.plans.launch import Matrix
+from hw4cli.plans.launch import COORDINATES, Matrix, coordinates
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
 from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
 
 NAME = "backward"
 DELTA_ROWS = 32  # lanes to a row of delta
 # BackwardParams in kernels/gradients.cuh.
-_LAYOUT = struct.Struct("@" + 8 * "Qqqq" + "QQ" + "6i" + "fi" + "0Q")
+_LAYOUT = struct.Struct("@" + 8 * COORDINATES + "QQ" + "6i" + "fi" + "0Q")
 
 
 class Tile(NamedTuple):
@@ -89,6 +89,5 @@ def plan(work: Workload, props: DeviceProperties, tile: Tile | None = None) -> P
 
 def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any = None) -> bytes:
     """The one argument of each launch. It has no tensor maps, which `encode` would make."""
-    members = [number for m in arrays.matrices for number in (m.data, m.batch, m.head, m.row)]
     sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, work.offset)
-    return _LAYOUT.pack(*members, arrays.lse, arrays.scratch, *sizes, work.scale, arrays.whole)
+    return _LAYOUT.pack(*coordinates(*arrays.matrices), arrays.lse, arrays.scratch, *sizes, work.scale, arrays.whole)

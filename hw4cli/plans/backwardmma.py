@@ -8,7 +8,7 @@ from hw4cli.plans.backward import Arrays
 from hw4cli.plans.backward import arguments as common_arguments
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import ceil_div
-from hw4cli.plans.launch import Matrix
+from hw4cli.plans.launch import COORDINATES, Matrix, coordinates
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
 from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
 
@@ -18,7 +18,7 @@ THREADS = 256  # of what prepares a tile
 TILE_ROWS = 32  # that share a factor
 ALIGNMENT = 256
 # What PiecesParams in kernels/backward_mma.cu has behind BackwardParams.
-_LAYOUT = struct.Struct("@" + 4 * "Qqqq" + "QQQ" + "ii" + "0Q")
+_LAYOUT = struct.Struct("@" + 4 * COORDINATES + "QQQ" + "ii" + "0Q")
 
 
 class Tile(NamedTuple):
@@ -144,6 +144,5 @@ def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any = None)
             Matrix(at, heads * count * stride, count * stride, stride)
             for at, (heads, count) in zip(pieces, (queries, keys, keys, queries), strict=True)
         ]
-    members = [number for m in taken for number in (m.data, m.batch, m.head, m.row)]
-    tiles = (_tiles(work.Nq), _tiles(work.Nk))
-    return common_arguments(work, planned, arrays) + _LAYOUT.pack(*members, query_scales, key_scales, rows, *tiles)
+    own = (query_scales, key_scales, rows, _tiles(work.Nq), _tiles(work.Nk))
+    return common_arguments(work, planned, arrays) + _LAYOUT.pack(*coordinates(*taken), *own)

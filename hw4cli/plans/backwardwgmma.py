@@ -7,8 +7,8 @@ from typing import NamedTuple
 from hw4cli.errors import MachineError
 from hw4cli.plans.backward import Arrays
 from hw4cli.plans.formulas import ceil_div
-from hw4cli.plans.half import ATOM, LARGEST, LOG2E
-from hw4cli.plans.launch import Box, Matrix
+from hw4cli.plans.half import ATOM, LARGEST, LOG2E, tensor_box
+from hw4cli.plans.launch import COORDINATES, Box, Matrix, coordinates
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
 from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
 
@@ -17,7 +17,7 @@ OWNED = 64  # rows of a group of four warps
 STATS_THREADS, STATS_BYTES = 256, 8
 LINE = 128  # bytes: stats are copied as rows of so many
 # TiledParams in kernels/backward_wgmma.cuh, behind its nine tensor maps.
-_LAYOUT = struct.Struct("<" + 5 * "Qqqq" + 5 * "Q" + 12 * "i" + 2 * "f")
+_LAYOUT = struct.Struct("<" + 5 * COORDINATES + 5 * "Q" + 12 * "i" + 2 * "f")
 
 
 class Pass(NamedTuple):
@@ -147,15 +147,12 @@ def tiled_arguments(
     queries, keys = (work.heads, work.Nq), (work.kv_heads, work.Nk)
 
     def box(m: Matrix, heads: int, rows: int, box_rows: int) -> bytes:
-        # A dimension of one element needs no stride, but the driver wants a valid one.
-        row, head, batch = (2 * stride or 16 for stride in (m.row, m.head, m.batch))
-        sizes = (work.d, rows, heads, work.batch)
-        return encode(Box(m.data, work.dtype == BFLOAT16, sizes, (row, head, batch), (ATOM, box_rows, 1, 1)))
+        return encode(tensor_box(work, m, heads, rows, box_rows))
 
     maps = [box(q, *queries, OWNED), box(do, *queries, OWNED), box(k, *keys, tiles[0]), box(v, *keys, tiles[0])]
     maps += [box(k, *keys, OWNED), box(v, *keys, OWNED), box(q, *queries, tiles[1]), box(do, *queries, tiles[1])]
     maps.append(encode(_stats_box(work, arrays.scratch, tiles[1])))
-    members = [number for m in (o, do, dq, dk, dv) for number in (m.data, m.batch, m.head, m.row)]
+    members = coordinates(o, do, dq, dk, dv)
     memory = arrays.lse, arrays.scratch, *sums
     cut = cut or (work.batch * work.kv_heads, 1, 1, 1)
     head_rows = ceil_div(work.Nq, tiles[1]) * tiles[1]

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from hw4cli.plans.formulas import FLOAT, ceil_div
-from hw4cli.plans.launch import Matrices, Matrix
+from hw4cli.plans.launch import Matrices, Matrix, coordinates
 from hw4cli.plans.plan import Kernel, Launch, Plan
 from hw4cli.problem.workload import Workload, stored_d
 
@@ -65,8 +65,8 @@ def arguments(copies: Sequence[Copied]) -> bytes:
 
 
 def _packed(one: Copied) -> bytes:
-    strides = [number for m in (one.source, one.target) for number in (m.data, m.batch, m.head, m.row, m.column)]
-    return _MATRIX.pack(*strides, one.blocks, one.heads, one.rows, one.block_rows, one.given, one.columns)
+    source, target = (*coordinates(one.source), one.source.column), (*coordinates(one.target), one.target.column)
+    return _MATRIX.pack(*source, *target, one.blocks, one.heads, one.rows, one.block_rows, one.given, one.columns)
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from hw4cli.errors import MachineError
 from hw4cli.plans.common import RESCALE_THRESHOLD
 from hw4cli.plans.formulas import ceil_div
-from hw4cli.plans.launch import Box, Matrix
+from hw4cli.plans.launch import COORDINATES, Box, Matrix, coordinates
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
 from hw4cli.problem.workload import BFLOAT16, Workload
 
@@ -26,7 +26,7 @@ Q_BUFFERS = 2  # tiles of Q: the next one comes while one is used
 L2_BYTES, LEAST_SECTION, MOST_SECTION = 32 << 20, 8, 64
 MAP_BYTES, PARAMS_BYTES = 128, 512
 # HalfWork in kernels/halfrows.cuh.
-_LAYOUT = struct.Struct("<Qqqq Q 10i 3f 4x")
+_LAYOUT = struct.Struct(f"<{COORDINATES} Q 10i 3f 4x")
 
 
 class Tiling(NamedTuple):
@@ -153,9 +153,8 @@ def work_arguments(work: Workload, row_tiles: int, tiles: int, arrays: Arrays, s
     """What all kernels of 16-bit numbers are passed behind Q, K and V: tiles of rows of a head, and of all heads."""
     factor = min(work.scale * LOG2E, LARGEST)
     unscale = min(1 / factor, LARGEST / 32)
-    o = arrays.o
     return _LAYOUT.pack(
-        *(o.data, o.batch, o.head, o.row, arrays.lse),
+        *(*coordinates(arrays.o), arrays.lse),
         *(work.heads, work.heads // work.kv_heads, work.batch * work.heads, work.Nq, work.Nk, work.offset),
         *(row_tiles, tiles, splits, heads_together(work)),
         *(factor, unscale, (RESCALE_THRESHOLD + bias(work)) * unscale),

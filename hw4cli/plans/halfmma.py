@@ -11,6 +11,7 @@ from hw4cli.errors import MachineError
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.half import FEW_ROWS, Arrays, columns, work_arguments
+from hw4cli.plans.launch import COORDINATES, coordinates
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 
@@ -20,7 +21,7 @@ CORES = "half_cores"
 MOST_SPLITS = 128
 LEAST_PARTS = 2  # of a split's keys that each warp should have
 COMBINED = 8  # splits of a row that a warp of half_split_combine takes
-_MATRIX = struct.Struct("<Qqqq")
+_MATRICES = struct.Struct("<" + 3 * COORDINATES)  # HalfMatrices in kernels/halfmma.cuh
 
 
 class MmaTiling(NamedTuple):
@@ -97,8 +98,8 @@ def check_shared(name: str, how: NamedTuple, shared: int, props: DevicePropertie
 
 
 def matrices(arrays: Arrays) -> bytes:
-    """Q, K and V: HalfMatrices in kernels/halfmma.cuh."""
-    return b"".join(_MATRIX.pack(*(m.data, m.batch, m.head, m.row)) for m in arrays[:3])
+    """Q, K and V."""
+    return _MATRICES.pack(*coordinates(arrays.q, arrays.k, arrays.v))
 
 
 def mma_plan(work: Workload, props: DeviceProperties, chosen: MmaTiling | None = None) -> Plan:

@@ -26,6 +26,7 @@ FIELDS = {
     "scale": "f",
     "causal_offset": "i",
 }
+COORDINATES = "".join(MATRIX.values())  # of struct Matrix, which the structs of all families have for each matrix
 _LAYOUT = struct.Struct("@" + "".join(FIELDS.values()) + "0Q")  # aligned as the compiler does, the end too
 SIZE = _LAYOUT.size
 
@@ -50,6 +51,11 @@ class Matrix:
 
 
 Matrices = tuple[Matrix, Matrix, Matrix, Matrix]
+
+
+def coordinates(*matrices: Matrix) -> list[int]:
+    """What a kernel is told of where matrices lie: COORDINATES of each."""
+    return [number for m in matrices for number in (m.data, m.batch, m.head, m.row)]
 
 
 class Box(NamedTuple):
@@ -106,6 +112,5 @@ def arguments(
     """
     layout = plan.layout
     parts = (scratch, scratch, scratch + layout.tiles, scratch + layout.row_stats, scratch + layout.partial_o)
-    members = [number for m in matrices for number in (m.data, m.batch, m.head, m.row)]
     sizes = shape.B, 1, shape.Nq, shape.N, plan.splits
-    return _LAYOUT.pack(*members, lse, *parts, *sizes, scale or shape.d**-0.5, offset)
+    return _LAYOUT.pack(*coordinates(*matrices), lse, *parts, *sizes, scale or shape.d**-0.5, offset)
