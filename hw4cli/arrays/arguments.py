@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -45,9 +46,10 @@ def checked_workload(
     v: tuple[int, ...],
     causal: bool,
     align: str,
+    scale: Any,
 ) -> Workload:
     """What arrays of one of the element types `dtypes` and the shapes (batch, heads, N, d) ask for. Raises TypeError or
-    ValueError where they do not fit together."""
+    ValueError where they do not fit together, or where the scale is no number with which kernels can compute."""
     if dtype not in dtypes:
         raise TypeError(f"q is {dtype}: give {', '.join(dtypes[:-1])} or {dtypes[-1]}")
     if k != v:
@@ -63,7 +65,7 @@ def checked_workload(
     work = Workload(dtype, batch, heads, kv_heads, Nq, Nk, d, causal, offset)
     if problem := size_problem(work):
         raise ValueError(problem)
-    return work
+    return work if scale is None else replace(work, scale=_checked_scale(scale))
 
 
 def check_align(align: str) -> None:
@@ -90,10 +92,8 @@ def _shown(value: Any) -> str:
     return text if len(text) <= LONGEST_SHOWN and text.isprintable() else f"a {type(value).__name__}"
 
 
-def checked_scale(scale: Any, work: Workload) -> float:
+def _checked_scale(scale: Any) -> float:
     """The scores' factor. Raises TypeError or ValueError unless it is a number with which kernels can compute."""
-    if scale is None:
-        return work.scale
     number = checked_number("scale", scale)
     if problem := scale_problem(number):
         raise ValueError(problem)

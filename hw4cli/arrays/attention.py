@@ -2,7 +2,6 @@
 
 import functools
 import threading
-from dataclasses import replace
 from typing import Any, Never
 
 from hw4cli.arrays.arguments import (
@@ -11,7 +10,6 @@ from hw4cli.arrays.arguments import (
     check_out,
     checked_bounds,
     checked_error,
-    checked_scale,
     checked_workload,
     refuse,
 )
@@ -92,8 +90,8 @@ def attention(
     check_layout(layout)
     check_flags(causal=causal, return_lse=return_lse)
     operands = operand("q", q, layout), operand("k", k, layout), operand("v", v, layout)
-    work = workload_of(operands, causal, align)
-    factor, allowed, reach = checked_scale(scale, work), checked_error(max_error), checked_bounds(bounds)
+    work = workload_of(operands, causal, align, scale)
+    allowed, reach = checked_error(max_error), checked_bounds(bounds)
     _check_kernel(kernel, work, operands[0])
     like_q = operands[0]
     result = empty_like(like_q, like_q.array.shape) if out is None else out
@@ -106,22 +104,22 @@ def attention(
     lse = empty_like(like_q, (work.batch, work.heads, work.Nq), FLOAT32) if return_lse else None
     if like_q.library == NUMPY:
         if work.dtype != FLOAT32 and allowed is not None:
-            check_on_cpu(allowed, replace(work, scale=factor), reach or absmax(operands))
-        attention_on_cpu(work, operands, o, lse, factor, wide_type(work, operands, factor, allowed, reach))
+            check_on_cpu(allowed, work, reach or absmax(operands))
+        attention_on_cpu(work, operands, o, lse, wide_type(work, operands, allowed, reach))
     else:
-        launches = attention_on_gpu(work, (*operands, o), lse, factor, kernel, allowed, reach)
+        launches = attention_on_gpu(work, (*operands, o), lse, kernel, allowed, reach)
         if options and launches:
             FORWARD.put(options, (q, k, v), call_of(like_q, launches, (result,), lse))
     return (result, lse) if return_lse else result
 
 
-def workload_of(operands: tuple[Operand, ...], causal: bool, align: str) -> Workload:
-    """What q, k and v ask for. Raises TypeError or ValueError where they do not fit together."""
+def workload_of(operands: tuple[Operand, ...], causal: bool, align: str, scale: Any) -> Workload:
+    """What q, k and v ask for. Raises TypeError or ValueError where they do not fit together, or the scale is wrong."""
     q, k, v = operands
     if q.dtype in DTYPES:  # else that is what is wrong
         for other in (k, v):
             check_like(other, q, "q")
-    return checked_workload(q.dtype, DTYPES, q.shape, k.shape, v.shape, causal, align)
+    return checked_workload(q.dtype, DTYPES, q.shape, k.shape, v.shape, causal, align, scale)
 
 
 def check_like(other: Operand, first: Operand, name: str) -> None:
@@ -161,7 +159,6 @@ def attention_on_gpu(
     work: Workload,
     operands: tuple[Operand, Operand, Operand, Operand],
     lse: Any,
-    scale: float,
     kernel: str,
     max_error: float | None,
     bounds: tuple[float, float, float] | None,
@@ -178,19 +175,19 @@ def attention_on_gpu(
         with Staged(float32.gpu, stream, operands[:3], operands[3:]) as staged:
             (q, k, v), (o,) = staged.given, staged.made
             if work.dtype == FLOAT32:
-                chosen = float32.kernel(work, (q, k, v), scale, kernel, max_error, bounds, stream)
-                launches = float32.compute(work, (q, k, v, o), lse, scale, chosen, stream)
+                chosen = float32.kernel(work, (q, k, v), kernel, max_error, bounds, stream)
+                launches = float32.compute(work, (q, k, v, o), lse, chosen, stream)
                 depends = bounds is None and chooses(kernel, max_error)
                 return None if depends or staged.copies else launches
             for x in (q, k, v, o):
                 check_rows(x)
             if max_error is not None:
                 found = bounds or absmax((q, k, v))
-                kernel = kernel_within(max_error, replace(work, scale=scale), found, half.gpu.props, kernel)
+                kernel = kernel_within(max_error, work, found, half.gpu.props, kernel)
             planned = half.planned(work, kernel)
             check_capture(q, half.gpu.is_compiled(planned))
             scratch = empty_like(q, (planned.scratch // 4,), FLOAT32) if planned.scratch else None
-            launches = half.prepared(work, tuple(x.strides[:3] for x in (q, k, v, o)), scale, kernel)
+            launches = half.prepared(work, tuple(x.strides[:3] for x in (q, k, v, o)), kernel)
             addresses = (q.address, k.address, v.address, o.address, address_of(lse), address_of(scratch))
             launches.enqueue(addresses, stream.ptr)
             depends = bounds is None and max_error is not None
@@ -198,7 +195,7 @@ def attention_on_gpu(
 
 
 def launches_for(
-    work: Workload, operands: tuple[Operand, Operand, Operand, Operand], scale: float, kernel: str, lse: bool
+    work: Workload, operands: tuple[Operand, Operand, Operand, Operand], kernel: str, lse: bool
 ) -> Prepared | None:
     """The launches of a kernel that write O, the last operand, and an LSE if it is wanted, for arrays of these kinds
     that the checks have passed; None where arrays are read or copied before. See attention_on_gpu for the addresses."""
@@ -208,8 +205,8 @@ def launches_for(
     with import_cupy().cuda.Device(q.device):
         half, float32 = _opened(q.device or 0)
         if work.dtype == FLOAT32:
-            return None if chooses(kernel, None) else float32.launches(work, operands, scale, kernel, lse)
-        return half.prepared(work, tuple(x.strides[:3] for x in operands), scale, kernel)
+            return None if chooses(kernel, None) else float32.launches(work, operands, kernel, lse)
+        return half.prepared(work, tuple(x.strides[:3] for x in operands), kernel)
 
 
 def absmax(operands: tuple[Operand, ...]) -> tuple[float, float, float]:

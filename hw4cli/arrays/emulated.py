@@ -49,7 +49,6 @@ def run_half(
     k: Any,
     v: Any,
     tiling: Any = None,
-    scale: float | None = None,
     kernel: str = AUTO,
     cc: int = 90,
     build: str = RACE,
@@ -81,7 +80,7 @@ def run_half(
     lse = parts[4].view(np.float32).reshape(rows)
     q_at, k_at, v_at = (matrix(placed(x, part)) for x, part in zip((q, k, v), parts, strict=False))
     arrays = Arrays(q_at, k_at, v_at, matrix(o), lse.ctypes.data, parts[5].ctypes.data)
-    passed = arguments16(replace(work, scale=scale or work.scale), planned, arrays, tensor_map)
+    passed = arguments16(work, planned, arrays, tensor_map)
     named = zip(("Q", "K", "V", "O", "LSE", "scratch"), parts, strict=True)
     watched = [Watched(part.ctypes.data, part.nbytes, name not in "QKV", name) for name, part in named if part.size]
     steps = planned.launches

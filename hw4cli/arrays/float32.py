@@ -62,7 +62,6 @@ class Float32OnGpu:
         self,
         work: Workload,
         operands: tuple[Operand, Operand, Operand],
-        scale: float,
         kernel: str,
         allowed: float | None,
         bounds: AbsMax | None,
@@ -76,15 +75,14 @@ class Float32OnGpu:
         """
         if not chooses(kernel, allowed):
             return kernel
-        self.check(kernel, work, scale, lse=False)
+        self.check(kernel, work, lse=False)
         kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, work.d, work.Nk, work.causal)
-        own_scale = math.isclose(scale, work.scale, rel_tol=1e-6)
-        if not own_scale:
+        if not has_usual_scale(work):
             kernels = tuple(name for name in kernels if VARIANTS[name].any_scale)
         found = Magnitudes(*bounds) if bounds else self._magnitudes(work, operands, kernels[0], stream)
         if not found.finite:
             return kernels[-1]
-        return self._chosen(kernels, why, work.d, work.Nk, allowed, found.scaled(scale / work.scale))
+        return self._chosen(kernels, why, work.d, work.Nk, allowed, found.scaled(work.scale / work.usual_scale))
 
     def _choose(
         self, kernels: tuple[str, ...], why: str, d: int, Nk: int, allowed: float | None, found: Magnitudes
@@ -92,23 +90,21 @@ class Float32OnGpu:
         """The kernel for Q, K and V up to `found`; Q as if the scale were 1/sqrt(d): a score's size is what counts."""
         return kernel_for(Choice(kernels, why, d, Nk, self.gpu.props, allowed), found)
 
-    def check(self, kernel: str, work: Workload, scale: float, lse: bool) -> None:
+    def check(self, kernel: str, work: Workload, lse: bool) -> None:
         """Raise ValueError where a kernel does not give what is asked for."""
         if lse and not VARIANTS[kernel].lse:
             with_lse = (name for name, entry in VARIANTS.items() if entry.lse)
             raise ValueError(f"kernel {kernel} gives no LSE: {', '.join(with_lse)} do")
-        if kernel == FALLBACK and not math.isclose(scale, work.scale, rel_tol=1e-6):
-            raise ValueError(f"kernel {FALLBACK} computes with the scale 1/sqrt(d) alone, and scale is {scale:g}")
+        if kernel == FALLBACK and not has_usual_scale(work):
+            raise ValueError(f"kernel {FALLBACK} computes with the scale 1/sqrt(d) alone, and scale is {work.scale:g}")
 
-    def compute(
-        self, work: Workload, operands: Operands, lse: Any, scale: float, kernel: str, stream: Any
-    ) -> Prepared | None:
+    def compute(self, work: Workload, operands: Operands, lse: Any, kernel: str, stream: Any) -> Prepared | None:
         """Enqueue a kernel's launches on a stream of cupy's; does not wait. `lse`: an array of the library's, or None.
 
         Arrays that the kernels cannot read as they are, by heads or rows that lie apart, are copied before. Returns the
         launches if they are all that was enqueued: for arrays q, k, v and o of these strides, an LSE if there is one,
         and scratch."""
-        self.check(kernel, work, scale, lse is not None)
+        self.check(kernel, work, lse is not None)
         q, k, v, o = operands
         work = without_needless_mask(work)
         q, k, v = (x if is_packed(x) else contiguous(x) for x in (q, k, v))
@@ -121,7 +117,7 @@ class Float32OnGpu:
         sums = empty_like(q, (group, work.batch, work.kv_heads, work.Nq)) if apart else lse
         plan = self._planned(kernel, calls.each[0].shape)
         check_capture(q, self.gpu.is_compiled(plan))
-        launches = self.prepared(work, tuple((x.shape, x.strides) for x in (q, k, v, to)), scale, kernel, lse is None)
+        launches = self.prepared(work, tuple((x.shape, x.strides) for x in (q, k, v, to)), kernel, lse is None)
         scratch = empty_like(q, (launches.scratch,), "uint8")  # the library's own: it lives as long as a graph
         addresses = (q.address, k.address, v.address, to.address, address_of(sums), address_of(scratch))
         launches.enqueue(addresses, stream.ptr)
@@ -132,16 +128,14 @@ class Float32OnGpu:
         whole = all(x is y for x, y in zip((q, k, v, to), operands, strict=True))
         return launches if whole and not apart else None
 
-    def launches(self, work: Workload, operands: Operands, scale: float, kernel: str, lse: bool) -> Prepared | None:
+    def launches(self, work: Workload, operands: Operands, kernel: str, lse: bool) -> Prepared | None:
         """What `compute` returns for such arrays, without computing them."""
         work = without_needless_mask(work)
         if not all(map(is_packed, operands)) or (lse and as_batches(work, operands).interleaved):
             return None
-        return self.prepared(work, tuple((x.shape, x.strides) for x in operands), scale, kernel, not lse)
+        return self.prepared(work, tuple((x.shape, x.strides) for x in operands), kernel, not lse)
 
-    def _prepare(
-        self, work: Workload, places: tuple[Place, ...], scale: float, kernel: str, without_lse: bool
-    ) -> Prepared:
+    def _prepare(self, work: Workload, places: tuple[Place, ...], kernel: str, without_lse: bool) -> Prepared:
         """The launches for packed arrays q, k, v and o of these shapes and strides: their addresses, the LSE's and that
         of scratch are asked for."""
 
@@ -155,7 +149,7 @@ class Float32OnGpu:
         def make(number: int, addresses: Addresses) -> bytes:
             call, (lse, scratch) = calls(addresses)[number], addresses[4:]
             first = 0 if without_lse else lse + FLOAT_BYTES * call.first_lse
-            return arguments(plan, call.shape, call.matrices, scratch, first, scale, call.offset)
+            return arguments(plan, call.shape, call.matrices, scratch, first, call.offset)
 
         each = calls(SAMPLES)
         plan = self._planned(kernel, each[0].shape)
@@ -210,6 +204,11 @@ class Calls:
     interleaved: bool = False
 
 
+def has_usual_scale(work: Workload) -> bool:
+    """Whether scores are scaled by 1/sqrt(d)."""
+    return math.isclose(work.scale, work.usual_scale, rel_tol=1e-6)
+
+
 def without_needless_mask(work: Workload) -> Workload:
     """The same workload; without a mask, if its first row sees all keys."""
     return replace(work, causal=False, offset=0) if work.causal and work.offset + 1 >= work.Nk else work
@@ -235,21 +234,25 @@ def as_batches(work: Workload, operands: tuple[Operand, Operand, Operand, Operan
     """The calls of a kernel that compute a workload of packed arrays Q, K, V and O."""
     q, k, v, o = operands
     group = work.heads // work.kv_heads
+
+    def of_batches(batches: int, rows: int) -> Workload:
+        return replace(Workload.one_head(batches, work.Nk, work.d, work.causal, rows), scale=work.scale)
+
     if group == 1:
-        shape = Workload.one_head(work.batch * work.heads, work.Nk, work.d, work.causal, work.Nq)
+        shape = of_batches(work.batch * work.heads, work.Nq)
         return Calls((Call(shape, (_all(q), _all(k), _all(v), _all(o)), work.offset, 0),))
     batches = work.batch * work.kv_heads
     if not work.causal and all(_step(x) == work.Nq * x.shape[3] for x in (q, o)):
         rows = group * work.Nq
         whole = [Matrix(x.address, rows * x.shape[3], rows * x.shape[3], x.shape[3]) for x in (q, o)]
-        shape = Workload.one_head(batches, work.Nk, work.d, False, rows)
+        shape = of_batches(batches, rows)
         return Calls((Call(shape, (whole[0], _all(k), _all(v), whole[1]), 0, 0),))
 
     def head(x: Operand, n: int) -> Matrix:
         step = group * _step(x)
         return Matrix(x.address + FLOAT_BYTES * n * _step(x), step, step, x.shape[3])
 
-    shape = Workload.one_head(batches, work.Nk, work.d, work.causal, work.Nq)
+    shape = of_batches(batches, work.Nq)
     calls = (
         Call(shape, (head(q, n), _all(k), _all(v), head(o, n)), work.offset, n * batches * work.Nq)
         for n in range(group)

@@ -18,7 +18,7 @@ SCORES_BYTES = 16 << 20  # of one task
 
 
 def wide_type(
-    work: Workload, operands: tuple[Operand, ...], scale: float, allowed: float | None, bounds: AbsMax | None
+    work: Workload, operands: tuple[Operand, ...], allowed: float | None, bounds: AbsMax | None
 ) -> type[np.floating[Any]]:
     """The type to compute in: float32, or float64 where float32 is not sure to keep the error that is allowed, which is
     4e-3 if nothing else is.
@@ -28,7 +28,7 @@ def wide_type(
     if work.dtype != FLOAT32:
         return np.float32
     found = Magnitudes(*bounds) if bounds else magnitudes_of_parts(*(x.bhnd for x in operands))
-    found = found.scaled(scale / work.scale)
+    found = found.scaled(work.scale / work.usual_scale)
     if not found.finite:
         return np.float64
     kernel = kernel_for(on_cpu(work.d, work.Nk, allowed), found)
@@ -40,7 +40,6 @@ def attention_on_cpu(
     operands: tuple[Operand, ...],
     out: Operand,
     lse: Any,
-    scale: float,
     wide: type[np.floating[Any]] = np.float32,
 ) -> None:
     """Writes O into `out`, and, unless it is None, `lse`; computes in the type `wide`.
@@ -55,7 +54,7 @@ def attention_on_cpu(
     def task(batch: int, head: int, first: int) -> None:
         part = slice(first, first + rows)
         keys, values = (x[batch, head // group].astype(wide, copy=False) for x in (k, v))
-        scaled = q[batch, head, part].astype(wide) * wide(scale)
+        scaled = q[batch, head, part].astype(wide) * wide(work.scale)
         weighed, total, m = weighed_rows(scaled, keys, values, first, offset, work.Nk)
         o[batch, head, part] = weighed / np.where(total == 0, 1, total)
         if lse is not None:

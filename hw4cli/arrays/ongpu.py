@@ -1,7 +1,6 @@
 """The kernels for 16-bit numbers on a GPU: tensor maps by the driver, and launches on the caller's stream."""
 
 import ctypes
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -57,24 +56,20 @@ class HalfOnGpu:
         self.gpu.functions(planned)
         return planned
 
-    def launch(
-        self, work: Workload, arrays: Arrays, scale: float, stream: Any, tiling: Any = None, kernel: str = AUTO
-    ) -> None:
+    def launch(self, work: Workload, arrays: Arrays, stream: Any, tiling: Any = None, kernel: str = AUTO) -> None:
         """Enqueue the kernel on a stream of cupy's, on the current device; does not wait."""
         *matrices, lse, scratch = arrays
-        launches = self.prepared(work, tuple(m.steps for m in matrices), scale, kernel, tiling)
+        launches = self.prepared(work, tuple(m.steps for m in matrices), kernel, tiling)
         launches.enqueue((*(m.data for m in matrices), lse, scratch), stream.ptr)
 
-    def _prepare(
-        self, work: Workload, steps: tuple[Steps, ...], scale: float, kernel: str = AUTO, tiling: Any = None
-    ) -> Prepared:
+    def _prepare(self, work: Workload, steps: tuple[Steps, ...], kernel: str = AUTO, tiling: Any = None) -> Prepared:
         """The launches for q, k, v and o of these strides: their addresses, the LSE's and that of scratch are asked
         for. Compiles the kernel, on the current device."""
-        planned, scaled = self.plan(work, tiling, kernel), replace(work, scale=scale)
+        planned = self.plan(work, tiling, kernel)
 
         def make(addresses: Addresses) -> bytes:
             q, k, v, o = (Matrix(at, *step) for at, step in zip(addresses, steps, strict=False))
-            return arguments16(scaled, planned, Arrays(q, k, v, o, *addresses[4:]), encode)
+            return arguments16(work, planned, Arrays(q, k, v, o, *addresses[4:]), encode)
 
         step = Step(Argument(make, 6), self.gpu.functions(planned), planned.launches)
         return prepared(self.gpu, (step,), planned.scratch)

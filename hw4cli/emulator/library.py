@@ -210,7 +210,7 @@ class Library:
         shape = Workload.one_head(memory.n, memory.N, inputs.shape[3], Nq=count)
         q, k, v, o = memory.matrices
         q, o = (replace(m, data=m.data + 4 * first * memory.d) for m in (q, o))
-        params = _words(arguments(plan, shape, (q, k, v, o), memory.scratch, memory.lse, None, first))
+        params = _words(arguments(plan, shape, (q, k, v, o), memory.scratch, memory.lse, first))
         finished = True
         for step in plan.launches:
             finished = self._launch(step, params, lanes, schedule)

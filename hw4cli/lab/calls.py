@@ -144,7 +144,7 @@ class Session:
         work = workload.work
         options: dict[str, Any] = {"is_causal": work.causal}
         options |= {"enable_gqa": True} if work.heads != work.kv_heads else {}
-        options |= {"scale": workload.scale} if workload.scale != work.scale else {}
+        options |= {"scale": work.scale} if work.scale != work.usual_scale else {}
         found: list[tuple[str, Any, Context]] = [(OURS, partial(of_tensors, **options), nullcontext)]
         theirs = partial(scaled_dot_product_attention, **options)
         found.append((DEFAULT, theirs, nullcontext))
@@ -235,7 +235,7 @@ def _of_arrays(workload: NamedWorkload, tensors: list[Any]) -> Iterator[_Functio
     options: dict[str, Any] = {
         "causal": work.causal,
         "align": TOP_LEFT,
-        "scale": None if workload.scale == work.scale else workload.scale,
+        "scale": None if work.scale == work.usual_scale else work.scale,
     }
     forward = {**options, **({"kernel": "flash"} if work.dtype == FLOAT32 else {})}
     o, lse = attention(q, k, v, return_lse=True, **forward)

@@ -258,7 +258,7 @@ class ArraySpace:
 def tiling_of(kernel: str, work: Workload, props: DeviceProperties, tile: Tile) -> Any:
     """The tiling of a kernel of 16 bits with these rows and keys, and so many stages if `tile` has them: its own one
     if that is so, else the first of its space. MachineError where none is so."""
-    named_work = NamedWorkload("", work, work.scale)
+    named_work = NamedWorkload("", work)
     for one in ArraySpace(kernel, ArrayCase(named_work)).candidates(props) if kernel in SPACES else ():
         stages = getattr(one.tiling, "stages", None)
         if one.tile == (tile["BR"], tile["BC"]) and tile.get("STAGES") in (None, stages):

@@ -52,11 +52,6 @@ class FileCase:
     sgemm: float | None = None
 
     @property
-    def scale(self) -> float:
-        """Of the scores."""
-        return self.work.scale
-
-    @property
     def flops(self) -> float:
         """Operations, by the field's convention."""
         return self.work.flops
@@ -181,11 +176,6 @@ class ArrayCase:
     def work(self) -> Workload:
         """What is computed."""
         return self.workload.work
-
-    @property
-    def scale(self) -> float:
-        """Of the scores."""
-        return self.workload.scale
 
     @property
     def flops(self) -> float:

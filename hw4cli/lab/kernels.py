@@ -96,14 +96,14 @@ class ArrayKernel(Contender):
         gpu.functions(planned)
         self._arrays, stream = data.arrays, gpu.cupy.cuda.Stream.null
         self._staged = Staged(gpu, stream, *operands_of(work, data.arrays, "qkv", "o"))
-        (q, k, v), (o,), scale = self._staged.given, self._staged.made, self._case.scale
+        (q, k, v), (o,) = self._staged.given, self._staged.made
         self._launch: Callable[[], object]
         if self._kernel in KERNELS16:
             self._scratch = gpu.cupy.ndarray(max(1, planned.scratch), np.uint8)  # kept: a pointer alone would not
             there = Arrays(q.matrix, k.matrix, v.matrix, o.matrix)._replace(scratch=self._scratch.data.ptr)
-            self._launch = partial(self._half.launch, work, there, scale, stream, self._tiling, self._kernel)
+            self._launch = partial(self._half.launch, work, there, stream, self._tiling, self._kernel)
         else:
-            self._launch = partial(self._float32.compute, work, (q, k, v, o), None, scale, self._kernel, stream)
+            self._launch = partial(self._float32.compute, work, (q, k, v, o), None, self._kernel, stream)
         return {**resources(self._timer, planned), "pairs_percent": pairs_percent(work, planned)}
 
     def run(self) -> None:
@@ -134,11 +134,11 @@ class GradientKernel(Contender):
         work, arrays = self._case.work, data.gradients
         planned = BackwardOnGpu(self._timer.gpu).plan(work, self.name)
         given, made = operands_of(work, arrays, ("q", "k", "v", "o", "do"), ("dq", "dk", "dv"))
-        lse, scale = operand("lse", arrays.lse[..., None], "BHND"), self._case.scale
+        lse = operand("lse", arrays.lse[..., None], "BHND")
         forward = FLOAT32_FORWARD if work.dtype == FLOAT32 else AUTO
         self._arrays, operands = arrays, (given[0], given[1], given[2], given[3])
-        self._forward = partial(attention_on_gpu, work, operands, arrays.lse, scale, forward, None, None)
-        self._backward = partial(backward_on_gpu, work, tuple(given), lse, tuple(made), scale, self.name)
+        self._forward = partial(attention_on_gpu, work, operands, arrays.lse, forward, None, None)
+        self._backward = partial(backward_on_gpu, work, tuple(given), lse, tuple(made), self.name)
         self._forward()
         return resources(self._timer, planned)
 

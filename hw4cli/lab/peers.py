@@ -131,7 +131,7 @@ def _backend(torch: Any, name: str, case: FileCase | ArrayCase) -> Forward:
     from torch.nn.attention import SDPBackend, sdpa_kernel
 
     backend, work = getattr(SDPBackend, BACKENDS[name]), case.work
-    options: dict[str, Any] = {"scale": case.scale}
+    options: dict[str, Any] = {"scale": work.scale}
     if work.heads != work.kv_heads:
         options["enable_gqa"] = True
     if work.causal and work.offset == 0:  # torch aligns is_causal at the top left
@@ -168,7 +168,7 @@ def _flash_attn(name: str, function: Callable[..., Any], case: ArrayCase) -> For
         if work.causal and work.offset != work.Nk - work.Nq:
             raise MachineError(f"{name} aligns the mask at the bottom right alone")
         q, k, v = (x.transpose(1, 2) for x in tensors)  # (batch, N, heads, d)
-        result = function(q, k, v, softmax_scale=case.scale, causal=work.causal)
+        result = function(q, k, v, softmax_scale=work.scale, causal=work.causal)
         return (result[0] if isinstance(result, tuple) else result).transpose(1, 2)
 
     return forward
@@ -183,7 +183,7 @@ def _named_function(word: str, case: ArrayCase) -> Forward:
 
     def forward(*tensors: Any) -> Any:
         try:
-            return function(*tensors, case.work.causal, case.scale).contiguous()
+            return function(*tensors, case.work.causal, case.work.scale).contiguous()
         except Exception as error:
             raise MachineError(f"{word}: {_first_line(error)}") from None
 

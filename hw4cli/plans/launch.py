@@ -101,16 +101,14 @@ def arguments(
     matrices: Matrices,
     scratch: int,
     lse: int = 0,
-    scale: float | None = None,
     offset: int = 0,
 ) -> bytes:
     """The one argument of each of a plan's launches, as bytes.
 
     `matrices` are Q, K, V and O; at `scratch` are plan.scratch bytes; at `lse`, if it is not 0, (B, rows) floats, in
-    which each row's log of the sum of exp(score) is wanted. `scale`: of the scores, if not 1/sqrt(d). Causal: row i
-    sees the keys up to i + offset.
+    which each row's log of the sum of exp(score) is wanted. Causal: row i sees the keys up to i + offset.
     """
     layout = plan.layout
     parts = (scratch, scratch, scratch + layout.tiles, scratch + layout.row_stats, scratch + layout.partial_o)
     sizes = shape.B, 1, shape.Nq, shape.N, plan.splits
-    return _LAYOUT.pack(*coordinates(*matrices), lse, *parts, *sizes, scale or shape.d**-0.5, offset)
+    return _LAYOUT.pack(*coordinates(*matrices), lse, *parts, *sizes, shape.scale, offset)

@@ -72,7 +72,7 @@ class Workload:
 
     def __post_init__(self) -> None:
         if not self.scale and is_whole(self.d) and self.d > 0:  # else `check` says what is wrong
-            object.__setattr__(self, "scale", 1 / math.sqrt(self.d))
+            object.__setattr__(self, "scale", self.usual_scale)
 
     @classmethod
     def one_head(cls, B: int, N: int, d: int, causal: bool = False, Nq: int | None = None) -> "Workload":
@@ -119,6 +119,11 @@ class Workload:
     def sizes(self) -> tuple[int, int, int]:
         """B, N and d, which a file's header has."""
         return self.B, self.Nk, self.d
+
+    @property
+    def usual_scale(self) -> float:
+        """1/sqrt(d), which `scale` is where none is given. Of rows as they are given: zero columns change it."""
+        return 1 / math.sqrt(self.d)
 
     @property
     def element(self) -> int:

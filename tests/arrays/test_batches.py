@@ -32,7 +32,7 @@ def operands(arrays, layout="BHND"):
     return tuple(operand(name, array, layout) for name, array in zip(("q", "k", "v", "out"), arrays, strict=True))
 
 
-def execute(kernel, cc, work, arrays, scale, splits=0):
+def execute(kernel, cc, work, arrays, splits=0):
     """O and the LSE by a kernel, as Float32OnGpu calls it."""
     variant = VARIANTS[kernel] if not splits else replace(VARIANTS[kernel], splits=lambda *_: splits)
     arrays[3][...] = np.nan
@@ -49,7 +49,7 @@ def execute(kernel, cc, work, arrays, scale, splits=0):
         if plan.finds_absmax:
             ctypes.memset(address, 0, ABSMAX_BYTES)
         at = lse.ctypes.data + 4 * call.first_lse
-        passed = arguments(plan, call.shape, call.matrices, address, at, scale, call.offset)
+        passed = arguments(plan, call.shape, call.matrices, address, at, call.offset)
         for step in plan.launches:
             assert library.launch(step, passed, [])[0]
     assert (scratch[end:] == 0xFF).all()
@@ -78,9 +78,11 @@ def test_kernels_compute_heads_masks_and_other_numbers_of_keys(name):
     kernel, cc, splits, (batch, heads, kv_heads, Nq, Nk, d, causal) = WORKS[name]
     work = Workload(FLOAT32, batch, heads, kv_heads, Nq, Nk, d, causal, Nk - Nq if causal else 0)
     arrays = random(work)
-    scale = work.scale if kernel == "float64" else 0.3
-    o, lse = execute(kernel, cc, work, arrays, scale, splits)
-    expected, sums = definition(*(x.astype(np.float64) for x in arrays[:3]), scale, work.offset if causal else None)
+    work = work if kernel == "float64" else replace(work, scale=0.3)
+    o, lse = execute(kernel, cc, work, arrays, splits)
+    expected, sums = definition(
+        *(x.astype(np.float64) for x in arrays[:3]), work.scale, work.offset if causal else None
+    )
     np.testing.assert_allclose(o, expected, atol=2e-3 if kernel == "split" else 1e-5)
     if kernel != "float64":
         seen = np.isfinite(sums)

@@ -2,6 +2,7 @@
 
 import math
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -86,8 +87,9 @@ ADVERSARIES = (uniform, threes, weights_at_midpoints, weights_against_each_other
 
 def error_and_bound(work, make, kernel, cc, tiling=None):
     *arrays, scale = make(np.random.default_rng(7), work)
+    work = replace(work, scale=scale)
     q, k, v = (rounded(np.ascontiguousarray(x), work.dtype) for x in arrays)
-    outcome = run_half(work, q, k, v, tiling, scale, kernel=kernel, cc=cc, build="plain", adds_as=cc if cc > 61 else 0)
+    outcome = run_half(work, q, k, v, tiling, kernel=kernel, cc=cc, build="plain", adds_as=cc if cc > 61 else 0)
     exact = [numbers(x, work.dtype) for x in (q, k, v)]
     found = tuple(np.abs(x).max() for x in exact)
     planned = plan16(work, DEVICES[cc], kernel, tiling)

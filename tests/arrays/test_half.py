@@ -132,7 +132,7 @@ def test_scores_that_grow_along_the_keys_are_rescaled(dtype):
     q, k, v = random_words(work, factor=4)
     k = rounded(numbers(k, dtype) * np.linspace(0.05, 5, 600)[:, None], dtype)
     assert_right(work, q, k, v)
-    assert_right(work, q, k, v, Tiling(3, 128, 2, ones=True), scale=0.3)
+    assert_right(replace(work, scale=0.3), q, k, v, Tiling(3, 128, 2, ones=True))
 
 
 @slow

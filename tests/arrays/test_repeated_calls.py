@@ -103,14 +103,14 @@ def test_prepared_launches_pass_the_bytes_that_the_kernels_entry_packs(driver, k
             planned = plan16(work, DEVICES[cc], kernel)
         except MachineError:
             continue
-        steps, scale = placed(draw, work, 4), draw.choice([work.scale, 0.3])
-        prepared = kernels.prepared(work, steps, scale, kernel)
+        steps, work = placed(draw, work, 4), replace(work, scale=draw.choice([work.scale, 0.3]))
+        prepared = kernels.prepared(work, steps, kernel)
         assert prepared.is_filled
         for stream in (0, 7):
             driver.launched.clear()
             at = addresses(draw, 6)
             matrices = [Matrix(first, *step) for first, step in zip(at, steps, strict=False)]
-            expected = arguments16(replace(work, scale=scale), planned, Arrays(*matrices, *at[4:]), encode)
+            expected = arguments16(work, planned, Arrays(*matrices, *at[4:]), encode)
             prepared.enqueue(at, stream)
             early = [step.early and cc >= 90 for step in planned.launches]
             symbols = [step.symbol for step in planned.launches]
@@ -124,7 +124,7 @@ def test_prepared_gradients_pass_the_bytes_that_the_kernels_entry_packs(driver, 
         if not gradients.takes(kernel, work, DEVICES[90]):
             continue
         steps, whole = placed(draw, work, 8), draw.random() < 0.5
-        prepared = kernels.prepared(work, steps, work.scale, kernel, whole)
+        prepared = kernels.prepared(work, steps, kernel, whole)
         assert prepared.is_filled
         for _ in range(2):
             driver.launched.clear()
@@ -155,7 +155,7 @@ def test_float32_calls_pass_the_bytes_of_each_batch_of_rows(driver, kernel):
         assert len(second) == len(calls) * len(plan.launches) == len(first)
         scratch = np.frombuffer(second[0], "<u8")[17]
         for n, call in enumerate(calls):
-            expected = arguments(plan, call.shape, call.matrices, int(scratch), 0, work.scale, call.offset)
+            expected = arguments(plan, call.shape, call.matrices, int(scratch), 0, call.offset)
             assert set(second[n * len(plan.launches) : (n + 1) * len(plan.launches)]) == {expected}
         assert ("memset" in {symbol for symbol, *_ in driver.launched}) == plan.finds_absmax
 
@@ -166,7 +166,7 @@ def test_a_tensor_map_is_encoded_for_a_shape_and_not_for_an_address(driver):
     work = Workload("bfloat16", 2, 4, 2, 256, 256, 64, True)
     steps = placed(random.Random(0), work, 8)
     for n in range(5):
-        kernels.prepared(work, steps, work.scale).enqueue(tuple(range(n << 8, (n << 8) + 160, 16)), 0)
+        kernels.prepared(work, steps).enqueue(tuple(range(n << 8, (n << 8) + 160, 16)), 0)
         if not n:
             encoded = len(driver.encoded)
     assert len(driver.encoded) == encoded == 18  # to find where addresses stand, it is packed twice

@@ -143,7 +143,7 @@ def test_float32(tmp_path):
     shape = Workload.one_head(3, 700, 64, Nq=300, causal=True)
     plan = VARIANTS["split"].plan(shape, DEVICES[80])
     q, k, v, o = map(matrix, range(1, 5))
-    data = float32_arguments(plan, shape, (q, k, v, o), 1 << 40, lse=77, scale=0.375, offset=55)
+    data = float32_arguments(plan, replace(shape, scale=0.375), (q, k, v, o), 1 << 40, lse=77, offset=55)
     at = plan.layout
     assert passed(data, "Params", ["params.cuh"], tmp_path) == {
         **{

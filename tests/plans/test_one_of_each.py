@@ -105,3 +105,18 @@ def packs_coordinates(tree):
 
 def test_where_matrices_lie_is_packed_in_one_place():
     assert [path for path, tree in MODULES.items() if packs_coordinates(tree)] == ["hw4cli/plans/launch.py"]
+
+
+def takes_work_and(name, tree):
+    """Functions that are given a Workload, and beside it what the workload says itself."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef):
+            given = [*node.args.args, *node.args.kwonlyargs]
+            of_type = {ast.unparse(one.annotation) for one in given if one.annotation}
+            if "Workload" in of_type and name in {one.arg for one in given}:
+                yield node.name
+
+
+def test_the_scores_factor_is_said_by_the_workload_alone():
+    assert [(path, name) for path, tree in MODULES.items() for name in takes_work_and("scale", tree)] == []
+    assert list(takes_work_and("scale", ast.parse("def launch(work: Workload, scale: float, stream: Any): pass")))

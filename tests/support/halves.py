@@ -32,14 +32,14 @@ def random_words(work, seed=1, factor=1.0):
     return [rounded(rng.standard_normal((work.batch, h, n, work.d)) * f, work.dtype) for h, n, f in shapes]
 
 
-def assert_right(work, q, k, v, how=None, scale=None, **options):
+def assert_right(work, q, k, v, how=None, **options):
     """Runs a kernel on the CPU with a tiling; holds what it gives, and does, against the definition."""
-    outcome = run_half(work, q, k, v, how, scale=scale, **options)
+    outcome = run_half(work, q, k, v, how, **options)
     assert [str(finding) for finding in outcome.findings] == []
     assert outcome.finished
     assert (outcome.beside == 0xFFFF).all(), "written between O's rows"
     exact = [numbers(x, work.dtype) for x in (q, k, v)]
-    o, lse = definition(*exact, scale or work.scale, work.offset if work.causal else None)
+    o, lse = definition(*exact, work.scale, work.offset if work.causal else None)
     reach = max(1, np.abs(exact[2]).max() / 4)
     assert np.abs(numbers(outcome.o, work.dtype) - o).max() <= ALLOWED[work.dtype] * reach
     seen = np.isfinite(lse)

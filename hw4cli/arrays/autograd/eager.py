@@ -14,7 +14,6 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from hw4cli.arrays import attention as arrays
-from hw4cli.arrays.arguments import checked_scale
 from hw4cli.arrays.autograd import operators
 from hw4cli.arrays.gradients import backward as gradients
 from hw4cli.arrays.operand import operand
@@ -74,9 +73,9 @@ def remember(tensors: tuple[Tensor, Tensor, Tensor], o: Tensor, options: Options
     call = None
     if _are_readable(tensors):
         with torch.no_grad():
-            work, operands, scale = _described((q, k, v, o), options)
+            work, operands = _described((q, k, v, o), options)
             wants_lse = o.requires_grad
-            launches = arrays.launches_for(work, operands, scale, kernel, wants_lse)
+            launches = arrays.launches_for(work, operands, kernel, wants_lse)
             rows = work.batch * work.heads * work.Nq
             given = call_with_inner_lse(operands[0], launches, o, rows) if wants_lse else None
             call = given if wants_lse else call_of(operands[0], launches, (o,))
@@ -91,12 +90,11 @@ def _are_readable(tensors: tuple[Tensor, ...]) -> bool:
         return False
 
 
-def _described(tensors: tuple[Tensor, ...], options: Options) -> tuple[Any, Any, float]:
-    """What tensors ask for that the checks have passed, of which the first three are q, k and v; and the scale."""
+def _described(tensors: tuple[Tensor, ...], options: Options) -> tuple[Any, Any]:
+    """What tensors ask for that the checks have passed, of which the first three are q, k and v; and all of them."""
     is_causal, _, align, scale, *_ = options
     operands = tuple(operand("", x.detach(), "BHND") for x in tensors)
-    work = arrays.workload_of(operands[:3], is_causal, align)
-    return work, operands, checked_scale(scale, work)
+    return arrays.workload_of(operands[:3], is_causal, align, scale), operands
 
 
 class Attention(torch.autograd.Function):  # type: ignore[misc]
@@ -141,8 +139,8 @@ def _gradients(tensors: tuple[Tensor, ...], options: Options) -> tuple[Tensor, T
     if not (_is_grad_enabled() or _is_watched() or is_compiling() or BACKWARD.knows(kept, tensors)):
         call = None
         if _are_readable((do, q, k, v, o)):
-            work, operands, scale = _described((q, k, v, o, do, dq, dk, dv), options)
-            launches = gradients.launches_for(work, operands, scale)
+            work, operands = _described((q, k, v, o, do, dq, dk, dv), options)
+            launches = gradients.launches_for(work, operands)
             call = call_of(operands[0], launches, (dq, dk, dv))
         BACKWARD.put(kept, tensors, call)
     return dq, dk, dv

@@ -8,7 +8,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from hw4cli.arrays.arguments import checked_scale
 from hw4cli.arrays.attention import attention, workload_of
 from hw4cli.arrays.gradients.backward import attention_backward
 from hw4cli.arrays.oncpu import attention_on_cpu
@@ -25,9 +24,9 @@ def forward_on_cpu(
     """Writes O and the LSE."""
     q, k, v = arrays = [_array(x) for x in tensors]
     if o.dtype == torch.float64:
-        work, operands = _of_float64(q, k, v, causal, align)
+        work, operands = _of_float64(q, k, v, causal, align, scale)
         result = operand("o", o.numpy(), "BHND")
-        attention_on_cpu(work, operands, result, lse.numpy(), checked_scale(scale, work), np.float64)
+        attention_on_cpu(work, operands, result, lse.numpy(), np.float64)
         return
     found, log_sums = attention(*arrays, causal=causal, align=align, scale=scale, kernel=kernel, return_lse=True)
     o.copy_(torch.from_numpy(found))
@@ -40,8 +39,8 @@ def backward_on_cpu(
     """Writes dQ, dK and dV."""
     do, q, k, v, o, lse = (_array(x) for x in tensors)
     if q.dtype == np.float64:
-        work, _ = _of_float64(q, k, v, causal, align)
-        found = exact_gradients(do, q, k, v, causal=causal, offset=work.offset, scale=checked_scale(scale, work))
+        work, _ = _of_float64(q, k, v, causal, align, scale)
+        found = exact_gradients(do, q, k, v, causal=causal, offset=work.offset, scale=work.scale)
     else:
         found = attention_backward(do, q, k, v, o, lse, causal=causal, align=align, scale=scale)
     for tensor, result in zip(made, found, strict=True):
@@ -53,8 +52,10 @@ def _array(x: Tensor) -> Any:
     return (x.float() if x.dtype == torch.bfloat16 else x).numpy()
 
 
-def _of_float64(q: Any, k: Any, v: Any, causal: bool, align: str) -> tuple[Workload, tuple[Operand, ...]]:
+def _of_float64(
+    q: Any, k: Any, v: Any, causal: bool, align: str, scale: float | None
+) -> tuple[Workload, tuple[Operand, ...]]:
     """What arrays of float64 ask for; they are checked as float32 ones are."""
     parts = zip("qkv", (q, k, v), strict=True)
     operands = tuple(replace(operand(name, x, "BHND"), dtype=FLOAT32) for name, x in parts)
-    return workload_of(operands, causal, align), operands
+    return workload_of(operands, causal, align, scale), operands

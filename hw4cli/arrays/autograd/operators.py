@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from hw4cli.arrays.arguments import checked_scale, checked_workload
+from hw4cli.arrays.arguments import checked_workload
 from hw4cli.arrays.attention import DTYPES, attention
 from hw4cli.arrays.autograd.oncpu import FLOAT64, backward_on_cpu, forward_on_cpu
 from hw4cli.arrays.gradients.backward import FLOAT32_FORWARD, attention_backward
@@ -45,8 +45,7 @@ def _forward_fake(
     for name, other in zip("kv", others, strict=True):
         if other != dtype:
             raise TypeError(f"q is {dtype}, {name} {other}: give one element type")
-    work = checked_workload(dtype, dtypes, q.shape, k.shape, v.shape, causal, align)
-    checked_scale(scale, work)
+    checked_workload(dtype, dtypes, q.shape, k.shape, v.shape, causal, align, scale)
     return _like(q, q), q.new_empty(q.shape[:3], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
 
 

@@ -4,7 +4,7 @@ import functools
 import threading
 from typing import Any, Never
 
-from hw4cli.arrays.arguments import check_flags, check_layout, checked_scale, refuse
+from hw4cli.arrays.arguments import check_flags, check_layout, refuse
 from hw4cli.arrays.attention import check_like, check_rows, workload_of
 from hw4cli.arrays.gradients.oncpu import backward_on_cpu
 from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
@@ -85,8 +85,7 @@ def _gradients(
     if kernel not in (AUTO, *GRADIENTS):
         raise ValueError(f"kernel is {kernel!r}: give {' or '.join(map(repr, (AUTO, *GRADIENTS)))}")
     given = tuple(operand(name, array, layout) for name, array in (("q", q), ("k", k), ("v", v), ("o", o), ("do", do)))
-    work = workload_of(given[:3], causal, align)
-    factor = checked_scale(scale, work)
+    work = workload_of(given[:3], causal, align, scale)
     like_q = given[0]
     for other in given[3:]:
         check_like(other, like_q, "q")
@@ -96,9 +95,9 @@ def _gradients(
     results = tuple(empty_like(x, tuple(x.array.shape)) for x in given[:3])
     made = tuple(operand(name, x, layout) for name, x in zip(("dq", "dk", "dv"), results, strict=True))
     if like_q.library == NUMPY:
-        backward_on_cpu(work, given, lse, made, factor, whole)
+        backward_on_cpu(work, given, lse, made, whole)
     else:
-        launches = backward_on_gpu(work, given, log_sums, made, factor, kernel, whole)
+        launches = backward_on_gpu(work, given, log_sums, made, kernel, whole)
         if is_known and launches:
             BACKWARD.put(options, arrays, call_of(like_q, launches, results))
     return results[0], results[1], results[2]
@@ -127,7 +126,6 @@ def backward_on_gpu(
     given: tuple[Operand, ...],
     lse: Operand,
     made: tuple[Operand, ...],
-    scale: float,
     kernel: str = AUTO,
     whole: bool = True,
 ) -> Prepared | None:
@@ -143,7 +141,7 @@ def backward_on_gpu(
             operands = (*staged.given, *staged.made)
             for x in operands:
                 check_rows(x)
-            launches = kernels.prepared(work, tuple(x.strides[:3] for x in operands), scale, kernel, whole)
+            launches = kernels.prepared(work, tuple(x.strides[:3] for x in operands), kernel, whole)
             scratch = empty_like(lse, (launches.scratch // FLOAT,))  # of the arrays' library: a graph may capture it
             addresses = (*(x.address for x in operands), lse.address, address_of(scratch))
             launches.enqueue(addresses, stream.ptr)
@@ -151,7 +149,7 @@ def backward_on_gpu(
 
 
 def launches_for(
-    work: Workload, operands: tuple[Operand, ...], scale: float, kernel: str = AUTO, whole: bool = True
+    work: Workload, operands: tuple[Operand, ...], kernel: str = AUTO, whole: bool = True
 ) -> Prepared | None:
     """The launches for arrays q, k, v, o, do, dq, dk and dv of these kinds that the checks have passed; None where
     arrays are copied before. See backward_on_gpu for the addresses."""
@@ -160,7 +158,7 @@ def launches_for(
     device = operands[0].device
     with import_cupy().cuda.Device(device):
         steps = tuple(x.strides[:3] for x in operands)
-        return _opened(device or 0).prepared(work, steps, scale, kernel, whole)
+        return _opened(device or 0).prepared(work, steps, kernel, whole)
 
 
 _OPENING = threading.Lock()

@@ -41,7 +41,6 @@ def run_backward(
     *,
     kernel: str = "backward",
     tile: Any = None,
-    scale: float | None = None,
     build: str = RACE,
     schedule: Schedule = FORWARDS,
     cc: int = 80,
@@ -72,7 +71,7 @@ def run_backward(
     matrices = tuple(matrix(at[name]) for name in ("Q", "K", "V", "O", "dO", *MADE[:3]))
     arrays = Arrays(matrices, at["LSE"].ctypes.data, at["scratch"].ctypes.data, whole)
     watched = [Watched(*ctypes_span(x), name in MADE, name) for name, x in at.items()]
-    passed = choice.arguments(planned, replace(work, scale=scale or work.scale), arrays, tensor_map)
+    passed = choice.arguments(planned, work, arrays, tensor_map)
     steps = planned.launches
     if choice.GRADIENTS[planned.variant].persistent:  # its blocks take tile after tile
         steps = tuple(replace(step, grid=min(step.grid, blocks)) if step.shared else step for step in steps)

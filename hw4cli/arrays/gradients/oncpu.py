@@ -17,7 +17,7 @@ TILED_ROWS = 128  # whose products are added up in float32; their sums in float6
 
 
 def backward_on_cpu(
-    work: Workload, given: tuple[Operand, ...], lse: Any, made: tuple[Operand, ...], scale: float, whole: bool
+    work: Workload, given: tuple[Operand, ...], lse: Any, made: tuple[Operand, ...], whole: bool
 ) -> None:
     """Writes dQ, dK and dV, from q, k, v, o and do: a task for the keys of a head, which adds up in one order.
 
@@ -43,7 +43,7 @@ def backward_on_cpu(
             log_sums = np.where(np.isfinite(lse[batch, head, part]), lse[batch, head, part], 0)[:, None]
             wide = float if np.abs(log_sums).max() > LARGE_LSE else np.float32
             p = queries.astype(wide, copy=False) @ keys.T.astype(wide, copy=False)
-            p *= scale
+            p *= work.scale
             p -= log_sums
             p = p.astype(np.float32, copy=False)
             if work.causal:
@@ -58,7 +58,7 @@ def backward_on_cpu(
             else:
                 ds -= (outputs * above).sum(axis=1, keepdims=True)
             ds *= p
-            ds *= scale
+            ds *= work.scale
             dq[batch, head, part] = ds @ keys
             for tile in (slice(row, row + TILED_ROWS) for row in range(0, len(p), TILED_ROWS)):
                 sum_v += p[tile].T @ above[tile]

@@ -1,6 +1,5 @@
 """Gradients of arrays on a GPU: launches on the caller's stream."""
 
-from dataclasses import replace
 from functools import lru_cache
 from typing import Any
 
@@ -30,23 +29,21 @@ class BackwardOnGpu:
         self.gpu.functions(planned)
         return planned
 
-    def launch(self, work: Workload, arrays: Arrays, scale: float, stream: Any, kernel: str = AUTO) -> None:
+    def launch(self, work: Workload, arrays: Arrays, stream: Any, kernel: str = AUTO) -> None:
         """Enqueue a plan's launches on a stream of cupy's, on the current device; does not wait."""
         steps = tuple(m.steps for m in arrays.matrices)
-        launches = self.prepared(work, steps, scale, kernel, arrays.whole)
+        launches = self.prepared(work, steps, kernel, arrays.whole)
         launches.enqueue((*(m.data for m in arrays.matrices), arrays.lse, arrays.scratch), stream.ptr)
 
-    def _prepare(
-        self, work: Workload, steps: tuple[Steps, ...], scale: float, kernel: str = AUTO, whole: bool = True
-    ) -> Prepared:
+    def _prepare(self, work: Workload, steps: tuple[Steps, ...], kernel: str = AUTO, whole: bool = True) -> Prepared:
         """The launches for q, k, v, o, do, dq, dk and dv of these strides: their addresses, the LSE's and that of
         scratch are asked for. Compiles the kernels, on the current device."""
-        planned, scaled = self.planned(work, kernel), replace(work, scale=scale)
+        planned = self.planned(work, kernel)
 
         def make(addresses: Addresses) -> bytes:
             matrices = tuple(Matrix(at, *step) for at, step in zip(addresses, steps, strict=False))
             lse, scratch = addresses[8:]
-            return choice.arguments(planned, scaled, Arrays(matrices, lse, scratch, whole), encode)
+            return choice.arguments(planned, work, Arrays(matrices, lse, scratch, whole), encode)
 
         step = Step(Argument(make, 10), self.gpu.functions(planned), planned.launches)
         return prepared(self.gpu, (step,), planned.scratch)

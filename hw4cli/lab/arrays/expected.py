@@ -64,7 +64,7 @@ def expected_rows(case: NamedWorkload, arrays: DeviceArrays) -> list[Rows]:
         rows, shared = looked_at(work.Nq, case.seed), head // (work.heads // work.kv_heads)
         places = (arrays.q[batch, head], arrays.k[batch, shared], arrays.v[batch, shared])
         q, k, v = (_numbers(x, work) for x in places)
-        exact, _ = exact_rows(q[rows], k, v, rows, offset=work.offset if work.causal else None, scale=case.scale)
+        exact, _ = exact_rows(q[rows], k, v, rows, offset=work.offset if work.causal else None, scale=work.scale)
         found.append(Rows(batch, head, rows, exact))
     return found
 
@@ -87,7 +87,7 @@ def _expected_head(case: NamedWorkload, arrays: GradientArrays, xp: Any, batch: 
     places = (arrays.do[batch, share], arrays.q[batch, share], arrays.k[batch, kv_head], arrays.v[batch, kv_head])
     do, q, k, v = (_numbers(x, work, xp) for x in places)
     offset = work.offset if work.causal else None
-    found = gradients_of_head(do, q, k, v, rows, keys, offset=offset, scale=case.scale)
+    found = gradients_of_head(do, q, k, v, rows, keys, offset=offset, scale=work.scale)
     dq, dk, dv = found if xp is np else (x.get() for x in found)
     return Head(batch, kv_head, rows, keys, dq, dk, dv)
 

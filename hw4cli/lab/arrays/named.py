@@ -39,7 +39,6 @@ class NamedWorkload:
 
     name: str
     work: Workload
-    scale: float
     layout: str = "BHND"
     distribution: str = NORMAL
     seed: int = 0
@@ -114,9 +113,10 @@ def _parsed(text: str) -> NamedWorkload:
     layout = given.get("layout", "BHND")
     if layout == PACKED and Nk != N:
         raise InputError(f"{where}: Q, K and V in one array need as many keys as rows")
-    scale = _scale(where, given["scale"]) if "scale" in given else work.scale
+    if "scale" in given:
+        work = replace(work, scale=_scale(where, given["scale"]))
     seed = _whole(where, "seed", given.get("seed", "0"), 0)
-    return NamedWorkload(described(work), work, scale, layout, given.get("dist", NORMAL), seed)
+    return NamedWorkload(described(work), work, layout, given.get("dist", NORMAL), seed)
 
 
 def _whole(where: str, key: str, value: str, least: int) -> int:

@@ -75,14 +75,14 @@ def test_what_is_launched_again_keeps_its_memory(monkeypatch):
 def test_gradients_are_run_on_o_and_an_lse_that_the_forward_pass_made(direction, each, monkeypatch):
     calls = []
 
-    def forward(work, operands, lse, scale, kernel, *_):
+    def forward(work, operands, lse, kernel, *_):
         calls.append("forward")
         assert [x.name for x in operands] == ["q", "k", "v", "o"] and kernel == AUTO
 
-    def backward(work, given, lse, made, scale, kernel):
+    def backward(work, given, lse, made, kernel):
         calls.append("backward")
         assert [x.name for x in (*given, *made)] == ["q", "k", "v", "o", "do", "dq", "dk", "dv"]
-        assert (lse.dtype, lse.shape, scale, kernel) == ("float32", (1, 2, 64, 1), 0.125, "backward_mma")
+        assert (lse.dtype, lse.shape, work.scale, kernel) == ("float32", (1, 2, 64, 1), 0.125, "backward_mma")
 
     monkeypatch.setattr(kernels, "attention_on_gpu", forward)
     monkeypatch.setattr(kernels, "backward_on_gpu", backward)
@@ -141,7 +141,7 @@ def test_of_each_kernel_the_second_run_is_profiled(profiled):
 @pytest.mark.parametrize(("names", "direction"), [(["half"], FORWARD), (["half", "backward"], BACKWARD)])
 def test_what_is_profiled_has_rows_that_kernels_can_load_and_what_gradients_need(names, direction):
     case = target.case_for(names, {"workload": "H=2 N=9 d=5 dtype=fp16 scale=0.5"})
-    assert (case.work.d, case.scale, case.direction) == (8, 0.5, direction)
+    assert (case.work.d, case.work.scale, case.direction) == (8, 0.5, direction)
     files = target.case_for(["flash"], json.loads(target.of_files(["flash"], CASE_OF_A_FILE, 7)))
     assert (files.work, files.seed) == (CASE_OF_A_FILE.stored, 7)
 

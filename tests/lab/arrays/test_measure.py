@@ -52,7 +52,7 @@ class Answering(Contender):
     def prepare(self, data):
         case, self.arrays = data.case, data.arrays
         q, k, v = (from_words(np.array(x), case.work.dtype) for x in data.operands)
-        o, _ = definition(q, k, v, case.scale, case.work.offset if case.work.causal else None)
+        o, _ = definition(q, k, v, case.work.scale, case.work.offset if case.work.causal else None)
         self.words = to_words(o.astype(np.float32), case.work.dtype)
         return {"registers": 168, "pairs_percent": 60.0}
 

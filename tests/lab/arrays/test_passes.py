@@ -48,8 +48,8 @@ class GradientsOf(Contender):
         case, arrays = data.case, data.gradients
         work, both = case.work, case.direction == BOTH
         q, k, v, do = numbers(case, arrays.q, arrays.k, arrays.v, arrays.do)
-        exact = exact_gradients(do, q, k, v, causal=work.causal, offset=work.offset, scale=case.scale)
-        o, _ = definition(q, k, v, case.scale, work.offset if work.causal else None)
+        exact = exact_gradients(do, q, k, v, causal=work.causal, offset=work.offset, scale=case.work.scale)
+        o, _ = definition(q, k, v, case.work.scale, work.offset if work.causal else None)
         self.made = [arrays.o, arrays.dq, arrays.dk, arrays.dv][not both :]
         self.words = [to_words(x.astype(np.float32), work.dtype) for x in (o, *exact)][not both :]
         return {"registers": 168}
@@ -79,7 +79,7 @@ def test_some_rows_are_looked_at_on_the_cpu_and_all_on_the_gpu(text, by):
     case, work = workload(text), workload(text).work
     arrays = with_gradients(case, on_device(case, fakecupy.cupy), fakecupy.cupy)
     q, k, v, do = numbers(case, arrays.q, arrays.k, arrays.v, arrays.do)
-    dq, dk, dv = exact_gradients(do, q, k, v, causal=work.causal, offset=work.offset, scale=case.scale)
+    dq, dk, dv = exact_gradients(do, q, k, v, causal=work.causal, offset=work.offset, scale=case.work.scale)
     group = work.heads // work.kv_heads
     found = expected.expected_gradients(case, arrays, by)
     assert {(0, 0), (work.batch - 1, work.kv_heads - 1)} <= {(one.batch, one.kv_head) for one in found}

@@ -18,8 +18,8 @@ from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
 
 def test_words_give_every_part_of_a_workload():
     one = workload("B=2 H=8 KVH=2 N=100 Nk=300 d=64 dtype=bf16 causal layout=BNHD scale=0.5 dist=uniform seed=7")
-    assert one.work == Workload(BFLOAT16, 2, 8, 2, 100, 300, 64, True, 200)
-    assert (one.layout, one.scale, one.distribution, one.seed) == ("BNHD", 0.5, "uniform", 7)
+    assert one.work == Workload(BFLOAT16, 2, 8, 2, 100, 300, 64, True, 200, scale=0.5)
+    assert (one.layout, one.distribution, one.seed) == ("BNHD", "uniform", 7)
     assert one.name == "(2, 8/2, 100/300, 64) bf16 causal"
 
 
@@ -27,7 +27,7 @@ def test_what_is_left_out_is_square_with_own_keys_and_normal_numbers():
     one = workload("N=128 d=32")
     assert one.work == Workload(FLOAT16, 1, 1, 1, 128, 128, 32)
     assert (one.layout, one.distribution, one.seed) == ("BHND", "normal", 0)
-    assert one.scale == pytest.approx(32**-0.5)
+    assert one.work.scale == pytest.approx(32**-0.5)
     assert workload("N=5 Nk=9 d=8 causal align=top-left").work.offset == 0
 
 
