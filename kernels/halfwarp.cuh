@@ -13,6 +13,12 @@
 #ifndef KEYS_IN_PARALLEL  // whether a lane computes whole scores, of its own keys of a tile, instead of a slice of every score
 #define KEYS_IN_PARALLEL 0
 #endif
+#ifndef VECTOR_LOADS  // whether Q, K, V and O move four floats at a time (two up to d = 32), in device and in shared memory
+#define VECTOR_LOADS 1
+#endif
+#ifndef TILES_COALESCED  // whether neighbouring lanes load neighbouring vectors of K and V from device memory, or of other rows
+#define TILES_COALESCED 1
+#endif
 #ifndef PADDED  // whether rows of K are an odd number of vectors apart, so that lanes that read different rows use all banks
 #define PADDED 1
 #endif
@@ -27,7 +33,7 @@ static_assert(BC % 16 == 0, "the 16 lanes of a half-warp must divide the keys of
 static_assert(THREADS == 8 * BR, "half a warp must own two rows");
 
 constexpr int ROWS = 2;                   // of half a warp
-constexpr int VECTOR = D > 32 ? 4 : 2;    // floats of one load
+constexpr int VECTOR = !VECTOR_LOADS ? 1 : D > 32 ? 4 : 2;  // floats of one load
 constexpr int VECTORS = D / VECTOR;       // of a row
 constexpr int SLICE = ceil_div(VECTORS, 16);  // of which a lane owns so many: its number, 16 more, ...
 constexpr int KEYS = BC / 16;             // of a tile, that a lane owns where keys are in parallel
@@ -162,11 +168,15 @@ __device__ __forceinline__ void attend_by_half_warps(const Params& p)
     for (int key0 = 0; key0 < last_key(p, t); key0 += BC) {
         __syncthreads();  // all threads have read the tile before
         for (int e = threadIdx.x; e < BC * VECTORS; e += THREADS) {
-            const int j = e / VECTORS, c = e % VECTORS;
+#if TILES_COALESCED
+            const int j = e / VECTORS, c = e % VECTORS, n = e;
+#else  // columns in turn, or the lanes would store all of them in the same banks
+            const int j = e % BC, c = (e / BC + j) % VECTORS, n = j * VECTORS + c;
+#endif
             const bool there = key0 + j < p.Nk;
-            const long long at = (long long)key0 * VECTORS + e;
+            const long long at = (long long)key0 * VECTORS + n;
             K[j * K_STRIDE + c] = load_if(there, k + at);
-            V[e] = load_if(there, v + at);
+            V[n] = load_if(there, v + at);
         }
         __syncthreads();
         const Mask mask = mask_at(p, t.row0, key0, p.Nk - key0);

@@ -3,7 +3,7 @@
 // Idea:     One thread computes one score, one warp normalises one row, one thread computes one output.
 // Geometry: naive_scores: B * ceil(N/BR) * ceil(N/BC) blocks of BR*BC threads, 16 rows x 16 keys;
 //           naive_softmax: ceil(B*N / (THREADS/32)) blocks of 256 threads, a warp per row; naive_values:
-//           ceil(B*N*d / THREADS) blocks of 256 threads.
+//           ceil(B*N*d / THREADS) blocks of 256 threads. SOFTMAX_LANES, a knob: 1 gives a row of the softmax to one thread.
 // Shared:   none.
 // Limits:   scratch holds S, then P: 4*B*N*N bytes, which cross device memory six times. Neighbouring lanes
 //           read neighbouring rows of K, 4*d bytes apart: a load is 16 transactions, not one.
@@ -14,6 +14,7 @@
 #include "schedule.cuh"
 
 static_assert(BR * BC == THREADS, "a block must hold one thread for each score of its tile");
+static_assert(32 % SOFTMAX_LANES == 0, "the lanes that share a row must be of one warp");
 
 extern "C" __global__ void __launch_bounds__(THREADS)
 naive_scores(const Params p)
@@ -36,18 +37,18 @@ naive_scores(const Params p)
 extern "C" __global__ void __launch_bounds__(THREADS)
 naive_softmax(const Params p)
 {
-    const int lane = threadIdx.x % 32;
-    const long long row = (long long)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
+    const int lane = threadIdx.x % SOFTMAX_LANES;
+    const long long row = (long long)blockIdx.x * (THREADS / SOFTMAX_LANES) + threadIdx.x / SOFTMAX_LANES;
     if (row >= (long long)p.batches * p.Nq) return;
 
     float* S = static_cast<float*>(p.scratch) + row * p.Nk;
     const int i = row % p.Nq;
     float m = MINUS_INFINITY, l = 0.0f;
-    for (int j = lane; j < keys_of(p, i); j += 32) m = fmaxf(m, S[j]);
-    m = lanes_max<32>(m);
-    for (int j = lane; j < keys_of(p, i); j += 32) l += expf(S[j] - m);
-    l = lanes_sum<32>(l);
-    for (int j = lane; j < keys_of(p, i); j += 32) S[j] = expf(S[j] - m) / l;
+    for (int j = lane; j < keys_of(p, i); j += SOFTMAX_LANES) m = fmaxf(m, S[j]);
+    m = lanes_max<SOFTMAX_LANES>(m);
+    for (int j = lane; j < keys_of(p, i); j += SOFTMAX_LANES) l += expf(S[j] - m);
+    l = lanes_sum<SOFTMAX_LANES>(l);
+    for (int j = lane; j < keys_of(p, i); j += SOFTMAX_LANES) S[j] = expf(S[j] - m) / l;
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS)

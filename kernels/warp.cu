@@ -3,7 +3,7 @@
 // Idea:     A lane owns one key of the tile: maximum and sum of a row are shuffles, and m, l, P and O stay in
 //           registers. A float of K or V, once loaded, serves all four rows of the warp.
 // Geometry: B * ceil(N/BR) blocks of 8*BR threads; BC = 32, BR = the largest of 64, 32, 16 that fits into 48
-//           KB.
+//           KB. WARP_ROWS, a knob: a warp may own one row or two, and a block then has 32 or 16 threads for each of its rows.
 // Shared:   Q, K (rows padded by one float against bank conflicts), V: 4 * (BR*d + BC*(d+1) + BC*d) bytes.
 // Limits:   K, V and P move float by float: 3 to 5 loads or shuffles for 4 multiplications. Lanes idle in P V
 //           where 32 does not divide d. Any d on any device (BR = 64 to d = 92, 32 to d = 124, then 16).
@@ -14,9 +14,9 @@
 #include "schedule.cuh"
 
 static_assert(BC == 32, "a lane must own one key of the tile");
-static_assert(THREADS == 8 * BR, "a warp must own four rows");
+static_assert(THREADS == 32 / WARP_ROWS * BR, "each warp must own so many rows");
 
-constexpr int ROWS = 4;                   // of a warp
+constexpr int ROWS = WARP_ROWS;           // of a warp
 constexpr int COLUMNS = ceil_div(D, 32);  // of O that one lane keeps: lane, lane + 32, ...
 
 extern "C" __global__ void __launch_bounds__(THREADS)

@@ -77,6 +77,26 @@ def of_files() -> dict[str, Recipe]:
             "half a warp for each row, by tile",
             f"{bench} halfwarp halfwarp_keys t28 {tiles('128x16 128x32 128x64 64x32')} --samples 10",
         ),
+        "switches": Recipe(
+            "GPU-switches.json",
+            "rungs that differ from another in one thing, in turns with it",
+            f"{bench} halfwarp halfwarp_scalar halfwarp_rows smallbr pitched t28 --samples 10",
+        ),
+        "knobs-naive": Recipe(
+            "figures/GPU-knobs-naive.json",
+            "`naive` with a softmax of a warp a row, and of a thread a row",
+            f"{bench} naive t28 {tiles('16x16 16x16,SOFTMAX_LANES=1')} --samples 10",
+        ),
+        "knobs-warp": Recipe(
+            "figures/GPU-knobs-warp.json",
+            "`warp` with four rows a warp, two, and one",
+            f"{bench} warp t28 {tiles('32x32 32x32,WARP_ROWS=2 32x32,WARP_ROWS=1')} --samples 10",
+        ),
+        "knobs-pitched": Recipe(
+            "figures/GPU-knobs-pitched.json",
+            "`pitched` with rows 512 bytes apart, side by side, and anywhere",
+            f"{bench} pitched t28 {tiles('4x32 4x32,PITCH=64 4x32,PITCH=65')} --samples 10",
+        ),
         "tiles": Recipe(
             "GPU-tiles.json",
             "`float4` and `flash` by tile",

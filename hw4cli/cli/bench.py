@@ -10,23 +10,13 @@ from hw4cli.cli.benchcommand.shown import HYPERFINE
 from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
 from hw4cli.cli.terminal.launches import ALL
 from hw4cli.cli.terminal.options import FILE, causal_option, folder_option, is_given, json_option, output_option, shared
-from hw4cli.cli.terminal.params import Number, Whole, complete_command
+from hw4cli.cli.terminal.params import Number, TileSizes, Whole, complete_command
 from hw4cli.cli.terminal.sections import Sections
 from hw4cli.errors import InputError
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.registry import ARRAY_KERNELS
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
-
-
-def _parse_tiles(_: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[dict[str, int]]:
-    tiles = []
-    for value in values:
-        match = re.fullmatch(r"([1-9]\d*)x([1-9]\d*)", value)
-        if not match:
-            raise click.BadParameter(f"{value!r} is not a tile: give rows x keys, as in 128x32", param=param)
-        tiles.append({"BR": int(match[1]), "BC": int(match[2])})
-    return tiles
 
 
 def _parse_peers(ctx: click.Context, param: click.Parameter, value: str | None) -> tuple[str, ...]:
@@ -76,7 +66,7 @@ ASKS = {"arrays": "a workload", "calls": "--calls", "programs": "--program"}
     help="Of a workload: O, or dQ, dK and dV, or all.",
 )
 @click.option(
-    "--tile", "tiles", multiple=True, callback=_parse_tiles, metavar="BRxBC", help="Another tile; may be given again."
+    "--tile", "tiles", type=TileSizes(), multiple=True, metavar="BRxBC", help="Another tile; may be given again."
 )
 @click.option("--warm", is_flag=True, help="Leave the L2 cache as the run before left it.")
 @click.option("--peers", metavar="PEERS", callback=_parse_peers, help=f"Others in turn: {', '.join(PEERS)}.")

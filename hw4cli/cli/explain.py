@@ -219,7 +219,12 @@ def _text(
     )
     if whole != own:
         tile += f", {whole[0]}x{whole[1]} for the {props.shared_limit >> 10} KB of a block here"
-    sentences = [tile, _reuse_sentence(facts), _nearest_sentence(longest, needed, total, rates, source)]
+    sentences = [
+        tile,
+        _reuse_sentence(facts),
+        _hits_sentence(facts),
+        _nearest_sentence(longest, needed, total, rates, source),
+    ]
     busiest = max(facts, key=lambda fact: max(fact.least.values(), default=0.0))
     if busiest.grid < props.sms:
         sentences[-1] += f"; {busiest.symbol} has blocks for {busiest.grid} of {props.sms} multiprocessors alone"
@@ -235,6 +240,12 @@ def _text(
         "".join(f"{wrapped(sentence, width)}\n" for sentence in filter(None, sentences)),
     ]
     return "\n".join(parts)
+
+
+def _hits_sentence(facts: "Sequence[LaunchFacts]") -> str:
+    """Of each launch, how much of what blocks ask for is in the L2 cache."""
+    rates = [f"{fact.symbol} {fact.model.l2_hits:.1%}" for fact in facts if fact.model.l2_hits is not None]
+    return f"hits in the L2 cache, by the model: {', '.join(rates)}" if rates else ""
 
 
 def _tile(plan: Plan) -> str:

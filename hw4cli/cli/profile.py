@@ -1,7 +1,6 @@
 """`hw4 profile`: a profiler's metrics of kernels or of a program, beside a model; and the timeline of a block."""
 
 import json
-import re
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -23,7 +22,7 @@ from hw4cli.cli.terminal.options import (
     split_command,
     write_outputs,
 )
-from hw4cli.cli.terminal.params import OneOf, Whole, complete_command
+from hw4cli.cli.terminal.params import OneOf, TileSizes, Whole, complete_command
 from hw4cli.cli.terminal.sections import Sections
 from hw4cli.errors import MachineError
 from hw4cli.plans.ladder import VARIANTS
@@ -44,17 +43,6 @@ TIMELINE, OF_TIMELINE = "timeline", tuple(name for name, entry in VARIANTS.items
 TOOLS = {"nvprof": "nvprof", "ncu": "Nsight Compute", "rocprofv3": "rocprofv3"}
 
 
-def _tiles(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[dict[str, int]]:
-    tiles = []
-    for value in values:
-        match = re.fullmatch(r"([1-9]\d{0,4})x([1-9]\d{0,4})(?:x([1-9]\d{0,2}))?", value)
-        if not match:
-            raise click.BadParameter(f"{value!r} is not a tile: give rows x keys, as in 128x32", ctx, param)
-        sizes = {"BR": int(match[1]), "BC": int(match[2])}
-        tiles.append(sizes | ({"STAGES": int(match[3])} if match[3] else {}))
-    return tiles
-
-
 def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> list[int]:
     words = value.split(",") if value else []
     if not all(word.strip().isdecimal() and 0 < int(word) < 2**31 for word in words):
@@ -70,8 +58,8 @@ def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> l
 @click.option(
     "--tile",
     "tiles",
+    type=TileSizes(stages=True),
     multiple=True,
-    callback=_tiles,
     metavar="BRxBC",
     help="Another tile; may be given again.",
 )

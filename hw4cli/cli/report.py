@@ -17,7 +17,7 @@ from hw4cli.text.words import columns, counted, printable, wrapped
 if TYPE_CHECKING:
     from hw4cli.show.report.check import Lack
 
-FORMS = ["assignment", "worklog"]
+FORMS = ["assignment", "worklog", "demo"]
 
 
 @click.command()
@@ -28,7 +28,8 @@ FORMS = ["assignment", "worklog"]
     type=OneOf(FORMS),
     default=FORMS[0],
     show_default=True,
-    help="The assignment's sections 1.a to 5.b (report.md), or a log of each optimisation (worklog.md).",
+    help="The assignment's sections 1.a to 5.b (report.md), a log of each optimisation (worklog.md), or questions for "
+    "a demonstration (demo.md).",
 )
 @output_option(".pdf")
 @click.option("--check", is_flag=True, help="Write nothing; list what is missing or does not agree.")
@@ -44,6 +45,7 @@ def report(
     hw4 report mine flash t28                  about this one, on this case
     hw4 report mine -o hw4_112000000.pdf       also prints it; needs Chromium
     hw4 report mine --check                    what is still missing
+    hw4 report mine --form demo                questions to its author
 
     DIR, or folders in it, hold what `hw4 bench`, `tune`, `profile`, `check` and `judge` wrote by -o; a record that is
     not used is named. Into DIR go report.md, its charts in figures/, and report.html. Your words go between the blocks
@@ -64,7 +66,7 @@ def report(
         from hw4cli.show.report import pdf as printer
         from hw4cli.show.report.check import lacks
         from hw4cli.show.report.document import blanks, lacking
-        from hw4cli.show.report.material import gathered
+        from hw4cli.show.report.material import check_kernel, gathered
         from hw4cli.show.report.write import FORMS as FILES
         from hw4cli.show.report.write import check_page, check_places, settings_of, write_report
         from hw4cli.system.files import write_text
@@ -75,6 +77,7 @@ def report(
     material = gathered(
         folder, kernel or kept.get("kernel", ""), case or kept.get("case", ""), named=kernel is not None
     )
+    check_kernel(material)
     if check:
         return _print(lacks(path, material, form))
     html = path.with_suffix(".html")

@@ -1,6 +1,5 @@
 """`hw4 tune`: the fastest kernel and tile for a workload on this GPU."""
 
-import re
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +11,7 @@ from hw4cli.cli.terminal.bar import LiveTable
 from hw4cli.cli.terminal.grammar import CASES, KERNELS, SHAPES, WORKLOADS, What, what_argument
 from hw4cli.cli.terminal.launches import chosen_gpu
 from hw4cli.cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
-from hw4cli.cli.terminal.params import OneOf
+from hw4cli.cli.terminal.params import OneOf, TileSizes
 from hw4cli.errors import Hw4Error, os_error
 from hw4cli.plans.kernels16 import ENTRIES16
 from hw4cli.plans.ladder import VARIANTS
@@ -36,21 +35,11 @@ PRESETS = ("report", "triton", "tilelang")  # of hw4cli.lab.candidates, which co
 OF_ARRAYS = tuple(name for name, entry in ENTRIES16.items() if entry.space)
 
 
-def _tiles(ctx: click.Context, param: click.Parameter, values: tuple[str, ...]) -> list[tuple[int, int]]:
-    tiles = []
-    for value in values:
-        match = re.fullmatch(r"([1-9]\d{0,4})x([1-9]\d{0,4})", value)
-        if not match:
-            raise click.BadParameter(f"{value!r} is not a tile: give rows x keys, as in 128x32", ctx, param)
-        tiles.append((int(match[1]), int(match[2])))
-    return tiles
-
-
 @click.command()
 @what_argument(KERNELS, CASES, SHAPES, WORKLOADS, kernels=[*VARIANTS, *OF_ARRAYS])
 @causal_option
 @click.option(
-    "--tile", "tiles", multiple=True, callback=_tiles, metavar="BRxBC", help="Another tile; may be given again."
+    "--tile", "tiles", type=TileSizes(), multiple=True, metavar="BRxBC", help="Another tile; may be given again."
 )
 @click.option("--preset", type=OneOf(PRESETS), help="The tiles of a document (docs/tune.md).")
 @click.option("--quick", is_flag=True, help="The kernels' own tiles alone (half: each schedule), five samples of each.")
@@ -77,7 +66,7 @@ def tune(ctx: click.Context, /, what: What, as_json: bool, outputs: tuple[Path, 
     with Importing():
         from hw4cli.device.ownkernel import kernel_named
         from hw4cli.lab.arrays.named import described
-        from hw4cli.lab.candidates import AUTOMATIC, PRESETS, PRESETS16, FileSpace
+        from hw4cli.lab.candidates import AUTOMATIC, PRESETS, PRESETS16, FileSpace, sized
         from hw4cli.lab.cases import FileCase
         from hw4cli.system.files import check_place
 
@@ -101,7 +90,7 @@ def tune(ctx: click.Context, /, what: What, as_json: bool, outputs: tuple[Path, 
         shown = {"case": arrays.name, "workload": described(work), "seed": arrays.seed, **sizes}
         return _publish([(arrays.name, f"(B, H, N, d) = {shown['workload']}", shown, found)], here, as_json, outputs)
     cases = what.named_shapes(ctx, others["causal"])
-    tiles = PRESETS[others["preset"]] if others["preset"] else tuple(others["tiles"])
+    tiles = [sized(*tile) for tile in PRESETS[others["preset"]]] if others["preset"] else others["tiles"]
     variants = [kernel_named(name) for name in dict.fromkeys(names or AUTOMATIC)]
     spaces = [FileSpace(variants, FileCase(*case), tiles, others["quick"]) for case in cases]
     if others["gpu"]:

@@ -135,7 +135,7 @@ class FileSpace:
 
     variants: Sequence[Variant]
     case: FileCase
-    tiles: Sequence[tuple[int, int]] = ()
+    tiles: Sequence[Tile] = ()
     quick: bool = False
 
     def candidates(self, props: DeviceProperties) -> Iterator[Candidate]:
@@ -144,14 +144,14 @@ class FileSpace:
         for variant in self.variants:
             if several and variant.name in {*AUTOMATIC} - {*automatic(shape, props)}:
                 continue
-            space = () if self.quick else variant.space
+            space = () if self.quick else [sized(*tile) for tile in variant.space]
             with suppress(MachineError):
                 chosen = variant.tile(shape, props)
                 own = chosen["BR"], chosen["BC"]
                 yield Candidate(variant.name, own, own=True)
                 if space and not self.tiles:
                     yield from _turned(variant, own, shape, props)
-                yield from (Candidate(variant.name, tile, own=False) for tile in self.tiles or space if tile != own)
+                yield from (_sized_as(variant, tile) for tile in self.tiles or space if tile != sized(*own))
 
     def plan(self, one: Candidate, props: DeviceProperties) -> Plan:
         """A candidate's launches."""
@@ -166,6 +166,17 @@ class FileSpace:
         """Without what the GPU here has."""
         here = r", this GPU (?:has|is) (?:\d+\.\d+|gfx\w+)$"
         return re.sub(here, "", reason).replace("this GPU has", "there are")
+
+
+def sized(rows: int, keys: int) -> Tile:
+    """A tile of so many rows and keys as macros."""
+    return {"BR": rows, "BC": keys}
+
+
+def _sized_as(variant: Variant, tile: Tile) -> Candidate:
+    """The kernel with a tile that is not its own."""
+    knobs = tuple((name, value) for name, value in tile.items() if name not in ("BR", "BC"))
+    return Candidate(variant.name, (tile["BR"], tile["BC"]), own=False, knobs=knobs)
 
 
 def automatic(shape: Workload, props: DeviceProperties) -> list[str]:

@@ -27,7 +27,7 @@ from hw4cli.plans.half import Arrays
 from hw4cli.plans.halfmma import SPLIT
 from hw4cli.plans.kernels16 import KERNELS16
 from hw4cli.plans.ladder import VARIANTS
-from hw4cli.plans.plan import DeviceProperties, Plan, Tile
+from hw4cli.plans.plan import DeviceProperties, Plan, Tile, knobs_of
 from hw4cli.problem.workload import FLOAT32, Workload
 
 KERNELS = (*KERNELS16, *VARIANTS)  # of arrays
@@ -36,8 +36,7 @@ GRADIENT_KERNELS = tuple(choice.GRADIENTS)
 
 def named(kernel: str, tile: Tile) -> str:
     """A kernel with a tile, as tables have it: "flash 128x32", "flash 128x32 BLOCKS=4"."""
-    knobs = (f"{name}={value}" for name, value in tile.items() if name not in ("BR", "BC"))
-    return " ".join([f"{kernel} {tile['BR']}x{tile['BC']}", *knobs])
+    return " ".join([f"{kernel} {tile['BR']}x{tile['BC']}", *knobs_of(tile)])
 
 
 def resources(timer: GpuTimer, plan: Plan) -> dict[str, Any]:

@@ -151,6 +151,13 @@ def one_split(shape: Workload, tile: "Tile", props: DeviceProperties) -> int:
 
 
 Tile = Mapping[str, int]  # the macros that size a kernel: BR, BC, THREADS and what else it declares
+
+
+def knobs_of(tile: Tile) -> list[str]:
+    """What a tile says beside its rows and keys: "BLOCKS=4"."""
+    return [f"{name}={value}" for name, value in tile.items() if name not in ("BR", "BC")]
+
+
 Regions = Callable[[int, Tile], Mapping[str, int]]  # of d and a tile: the parts of shared memory in order, in bytes
 
 
@@ -298,6 +305,14 @@ class LaunchModel:
     again: Callable[[int], Visits | Passes] | None = field(default=None, compare=False, repr=False)
 
     @property
+    def l2_hits(self) -> float | None:
+        """Of what is read from the L2 cache and written there, the share that does not come from DRAM first; None where
+        the bytes are not known. A profiler counts fewer hits where blocks side by side ask for a line that is still on
+        its way."""
+        asked = sum(self.l2) if self.l2 else 0
+        return max(0.0, 1 - self.dram[0] / asked) if asked else None
+
+    @property
     def amounts(self) -> dict[str, float | None]:
         """What is asked of each resource of a GPU."""
         return {
@@ -425,7 +440,11 @@ class Variant(Kernel):
             props = replace(props, warpgroups=False)
         true_d, shape = shape.d, shape.stored
         given = tile or self.tile(shape, props)
-        chosen = {**given, **self.derived(shape, given, props), **given}
+        follows = self.derived(shape, given, props)
+        for name in given:
+            if name not in ("BR", "BC") and not (tile is None or name in follows or name in self.tile(shape, props)):
+                raise MachineError(f"kernel {self.name} has no {name} that could be another")
+        chosen = {**given, **follows, **given}
         threads = chosen["THREADS"]
         shared, splits = self.shared(shape.d, chosen), self.splits(shape, chosen, props)
         what = f"kernel {self.name} with tiles of {chosen['BR']}x{chosen['BC']} at d={shape.d}"

@@ -11,14 +11,21 @@ from hw4cli.problem.workload import Workload
 
 
 def _naive_launches(shape: Workload, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
-    """A tile of scores a block; a row of scores a warp; an element of O a thread."""
+    """A tile of scores a block; a row of scores a warp, or as many lanes as the knob says; an element of O a thread."""
     threads = tile["THREADS"]
     tiles = ceil_div(shape.Nq, tile["BR"]) * ceil_div(shape.N, tile["BC"])
     return (
         Launch("naive_scores", shape.B * tiles, threads, shared),
-        Launch("naive_softmax", ceil_div(shape.B * shape.Nq, threads // 32), threads, shared),
+        Launch("naive_softmax", ceil_div(shape.B * shape.Nq, threads // tile["SOFTMAX_LANES"]), threads, shared),
         Launch("naive_values", ceil_div(shape.B * shape.Nq * shape.d, threads), threads, shared),
     )
+
+
+def _pitched_launches(shape: Workload, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
+    """An element of K and one of V a thread, which copies them; then a block for every BR rows."""
+    threads = tile["THREADS"]
+    copies = Launch("pitched_copy", ceil_div(shape.B * shape.N * shape.d, threads), threads, 0)
+    return (copies, *row_blocks("pitched")(shape, tile, splits, shared))
 
 
 def _largest_tile(d: int, rows: tuple[int, ...], shared: Callable[[int, Tile], int], limit: int) -> Tile:
@@ -31,6 +38,11 @@ def _padded(d: int, tile: Tile) -> dict[str, int]:
     """Q, K with rows padded by a float against bank conflicts, V, and the scores of a tile with a factor a row."""
     br, bc = tile["BR"], tile["BC"]
     return {**_unscored(d, tile), "S": FLOAT * br * (bc + 1), "α": FLOAT * br}
+
+
+def _warps_of(rows: int, tile: Tile) -> dict[str, int]:
+    """A warp owns so many rows."""
+    return {"WARP_ROWS": rows, "THREADS": 32 * tile["BR"] // rows}
 
 
 def _unscored(d: int, tile: Tile) -> dict[str, int]:
@@ -94,12 +106,13 @@ NAIVE = Variant(
     "three launches, the scores in device memory",
     error_bound=5e-5,
     tile=lambda shape, props: {"BR": 16, "BC": 16},
-    derived=lambda shape, tile, props: {"THREADS": 256},
+    derived=lambda shape, tile, props: {"THREADS": 256, "SOFTMAX_LANES": 32},
     regions=lambda d, tile: {},
     launches=_naive_launches,
     longest_sum=lambda N: N,
     scratch=lambda shape, tile, splits: Scratch(FLOAT * shape.B * shape.Nq * shape.N),
     space=((16, 16), (8, 32), (32, 8)),
+    knobs=lambda tile: {"SOFTMAX_LANES": (1, 32)},
     block=Block(of.three_launches, "three launches", of.linear),
     work=of.naive,
     colour=("#69707b", "#a3acb8"),
@@ -165,6 +178,19 @@ SMALLBR = Variant(
     alone="rows",
 )
 
+PITCHED = SMALLBR.like(
+    "pitched",
+    "smallbr, but K and V are copied to rows that begin at multiples of 512 bytes",
+    derived=lambda shape, tile, props: {"THREADS": tile["BR"] * tile["BC"], "PITCH": 128},
+    launches=_pitched_launches,
+    scratch=lambda shape, tile, splits: Scratch(2 * FLOAT * shape.B * shape.N * tile["PITCH"]),
+    knobs=lambda tile: {"PITCH": (tile["D"], tile["D"] + 1, 128)},
+    work=of.pitched,
+    colour=("#9a4f00", "#f0b070"),
+    emulated=4e8,
+    alone="pitched",
+)
+
 SHARED = Variant(
     "shared",
     "blocks of 64 rows: K and V are read 16 times as often from shared as from device memory",
@@ -205,11 +231,12 @@ WARP = Variant(
     "a warp owns its rows: maximum and sum by shuffles, the scores in registers",
     error_bound=5e-5,
     tile=lambda shape, props: _largest_tile(shape.d, (64, 32, 16), total(_unscored), SHARED_DEFAULT),
-    derived=lambda shape, tile, props: {"THREADS": 8 * tile["BR"]},
+    derived=lambda shape, tile, props: _warps_of(tile.get("WARP_ROWS", 4), tile),
     regions=_unscored,
     launches=row_blocks("warp"),
     longest_sum=lambda N: N // 32 + 32,
     space=tiles_of((16, 32, 64, 128), (32,)),
+    knobs=lambda tile: {"WARP_ROWS": (1, 2, 4)},
     block=Block(of.tiled, "a key a lane", of.rows_of_warps, of.key_a_lane, exponentials=(1, 32)),
     work=fused,
     colour=("#2c7a33", "#79c97f"),
@@ -259,6 +286,19 @@ HALFWARP_UNPADDED = HALFWARP_KEYS.like(
     "halfwarp_keys without padding: lanes meet in the same banks",
     regions=_keys_alone,
     colour=("#8c0b98", "#e974f4"),
+)
+
+HALFWARP_SCALAR = HALFWARP.like(
+    "halfwarp_scalar",
+    "halfwarp without vector loads: float by float",
+    block=Block(of.tiled, accesses=of.slices_by_columns, exponentials=(32, 0)),
+    colour=("#44546a", "#9fb0c9"),
+)
+
+HALFWARP_ROWS = HALFWARP.like(
+    "halfwarp_rows",
+    "halfwarp, but tiles of K and V are loaded uncoalesced",
+    colour=("#7a1f3d", "#e58aa5"),
 )
 
 FLOAT4 = Variant(

@@ -29,6 +29,7 @@ from hw4cli.plans.work import (
     SCORES,
     STORE,
     WAVEFRONT,
+    fused,
     of_steps,
     tasks_of,
 )
@@ -82,8 +83,8 @@ def linear(m: Tile) -> Layouts:
 
 
 def rows_of_warps(m: Tile) -> Layouts:
-    """A warp has four rows, a lane a key."""
-    rows = (4, SAME_THREAD), (m["BR"] // 4, 32)
+    """A warp has four rows, or as many as the knob says; a lane a key."""
+    rows = (m["WARP_ROWS"], SAME_THREAD), (m["BR"] // m["WARP_ROWS"], 32)
     return Digitwise(rows, ((32, 1),)), Digitwise(rows, ((32, 1), (ceil_div(m["D"], 32), SAME_THREAD)))
 
 
@@ -155,8 +156,8 @@ def row_a_thread(m: Tile) -> Counts:
 
 
 def key_a_lane(m: Tile) -> Counts:
-    """A lane's key, and four rows of Q, of which all lanes read the same 16 bytes; columns of V."""
-    scores = m["D"] + 4 * (m["D"] // 4) * ALIKE
+    """A lane's key, and the warp's rows of Q, of which all lanes read the same 16 bytes; columns of V."""
+    scores = m["D"] + m["WARP_ROWS"] * (m["D"] // 4) * ALIKE
     values = m["BC"] * ceil_div(m["D"], LANES)
     return _floats(m["BR"], m), _floats(2 * m["BC"], m) + _warps(m) * (scores + values)
 
@@ -181,6 +182,11 @@ def slices(m: Tile) -> Counts:
     return 0, _floats(2 * m["BC"], m) + _warps(m) * 2 * m["BC"] * own * vector
 
 
+def slices_by_columns(m: Tile) -> Counts:
+    """halfwarp_scalar: of each key every sixteenth number of K and of V, which serve both rows."""
+    return 0, _floats(2 * m["BC"], m) + _warps(m) * 2 * m["BC"] * ceil_div(m["D"], 16)
+
+
 def slices_by_numbers(m: Tile) -> Counts:
     """The same, number by number, for each row again."""
     vector, _, own = _slices(m)
@@ -198,7 +204,14 @@ def doubles(m: Tile) -> Counts:
     return 0, 2 * _floats(3 * m["BC"], m) + _warps(m) * 2 * 3 * m["D"] * m["BC"] // 4
 
 
-# ---- paper and naive
+# ---- paper, naive, and pitched
+
+
+def pitched(block: Block, plan: Plan, shape: Workload, props: DeviceProperties) -> list[LaunchModel]:
+    """K and V are copied; then all is as where they are read as they are, but for sectors that rows share with gaps."""
+    _, main = fused(block, plan, shape, props)
+    copied = 2 * FLOAT * shape.elements
+    return [LaunchModel(plan.launches[0].symbol, (copied, copied), (copied, copied), 0), main]
 
 
 def paper(block: Block, plan: Plan, shape: Workload, props: DeviceProperties) -> list[LaunchModel]:

@@ -27,7 +27,7 @@ MEASURED = (KERNELS, ARRAYS, PROGRAMS, TIMELINE)
 COMMANDS = {TUNE: "tune", PROFILE: "profile", ROOFS: "bench roofs", JUDGED: "judge", CHECK: "check"}
 SUM = "sum"  # the row of a record of programs that adds up the cases
 ARRAY = re.compile(r"\((\d+), (\d+), (\d+), (\d+)\) (\w+)( causal)?")  # a workload in words, without further ones
-TILED = re.compile(r"(.+) (\d+)x(\d+)")  # how `hw4 bench --tile` names a kernel
+TILED = re.compile(r"(.+) (\d+)x(\d+)((?: [A-Z_]+=\d+)*)")  # how `hw4 bench --tile` names a kernel
 
 
 @dataclass(frozen=True)
@@ -396,6 +396,7 @@ def _point(row: dict[str, Any]) -> Point:
     return Point(
         kernel=printable(match[1] if match else row["kernel"]),
         tile=(int(match[2]), int(match[3])) if match else None,
+        knobs=match[4].strip() if match else "",
         case=printable(row["case"]),
         B=B,
         N=N,

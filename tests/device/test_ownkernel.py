@@ -70,7 +70,7 @@ def test_the_launch_that_does_the_work_is_the_one_that_it_is_in_the_other_kernel
 def test_it_may_set_the_other_kernels_macros(own):
     variant = kernel_named(own("// Like: naive\n// Tile: BR=8, BC=64 THREADS=512\n"))
     plan = variant.plan(SHAPE, DEVICES[90])
-    assert plan.macros == {"D": 64, "BR": 8, "BC": 64, "THREADS": 512}
+    assert plan.macros == {"D": 64, "BR": 8, "BC": 64, "THREADS": 512, "SOFTMAX_LANES": 32}
     assert plan.launches[0].grid == 2 * 512 * 64
     assert plan.launches[0].block == 512
     assert variant.plan(SHAPE, DEVICES[90], {"BR": 32, "BC": 16}).macros["BR"] == 32  # as --tile asks

@@ -42,7 +42,7 @@ def test_lines_with_bank_conflicts_come_first(hw4, tmp_path):
     assert done.returncode == 0, done.stderr
     (record,) = json.loads(done.stdout)
     worst = max(record["lines"], key=lambda line: line["wavefronts"])
-    assert (worst["where"], worst["wavefronts"] / worst["least"]) == ("halfwarp.cuh:118", 8)
+    assert (worst["where"], worst["wavefronts"] / worst["least"]) == ("halfwarp.cuh:124", 8)
     assert {*record["predicted_ms"]} == {"GTX 1080", "MI210", "H100"}
     assert all(0 < least <= most for least, most in record["predicted_ms"].values())
 

@@ -16,7 +16,7 @@ from slow import slow
 
 import hw4cli.lab.tune
 from benchmarks.pages.facts import tuned_source
-from hw4cli.lab.candidates import PRESETS, FileSpace, TunedRow
+from hw4cli.lab.candidates import PRESETS, FileSpace, TunedRow, sized
 from hw4cli.lab.cases import FileCase
 from hw4cli.lab.tune import finding, gain, tune
 from hw4cli.plans.ladder import VARIANTS
@@ -55,11 +55,11 @@ def on_a_fake_gpu(folder, *args, before=""):
 
 
 def candidates(variants, shape, props, tiles=()):
-    return FileSpace(variants, FileCase("", shape, 0), tiles).candidates(props)
+    return FileSpace(variants, FileCase("", shape, 0), [sized(*tile) for tile in tiles]).candidates(props)
 
 
 def rows_of(kernels, gpu=None, tiles=(), quick=False):
-    space = FileSpace([VARIANTS[name] for name in kernels], CASE, tiles)
+    space = FileSpace([VARIANTS[name] for name in kernels], CASE, [sized(*tile) for tile in tiles])
     return tune(fakegpu.FakeTimer(gpu or fakegpu.FakeGpu()), space, quick)
 
 
@@ -297,3 +297,26 @@ def test_the_articles_configuration_is_one_of_halfs_with_its_two_stages(hw4_in_p
 def test_a_preset_of_float32_is_refused_on_a_workload(hw4_in_process):
     result = hw4_in_process("tune", "half", "lm16k", "--preset", "report", "--gpu", "H100")
     assert (result.returncode, "is of float32" in result.stderr) == (2, True)
+
+
+def test_a_tile_may_have_another_value_of_a_knob(hw4, tmp_path):
+    tiles = ("--tile", "32x32", "--tile", "32x32,WARP_ROWS=1", "--tile", "64x32,WARP_ROWS=1")
+    result = hw4("tune", "warp", "t28", "--gpu", "9.0", *tiles, "-o", tmp_path / "a.json")
+    assert result.returncode == 0, result.stderr
+    assert "warp 64x32 WARP_ROWS=1: " in result.stdout
+    assert "would need 2048 threads a block" in " ".join(result.stdout.split())
+    (workload,) = as_written((tmp_path / "a.json").read_text())["workloads"]
+    assert ("32x32", "WARP_ROWS=1", "fits") in {(row["tile"], row["knobs"], row["status"]) for row in workload["rows"]}
+
+
+@pytest.mark.parametrize(
+    ("tile", "words"),
+    [
+        ("32x32,ROWS=1", "warp 32x32 ROWS=1: has no ROWS that could be another"),
+        ("32x32,WARP_ROWS", "is not a tile"),
+        ("32x32,WARP_ROWS=", "is not a tile"),
+    ],
+)
+def test_a_knob_that_is_none_is_named(hw4, tile, words):
+    result = hw4("tune", "warp", "t28", "--gpu", "9.0", "--tile", tile)
+    assert words in " ".join((result.stdout + result.stderr).split())

@@ -197,6 +197,14 @@ def test_a_kernels_figures_are_those_of_its_main_launch():
     assert VARIANTS["naive"].plan(Shape(1, 8, 64), DEVICES[90]).main == 0
 
 
+def test_the_reports_grid_of_32_blocks_a_batch_is_right_for_one_length_alone():
+    """Blocks of 128 rows: N = 4096 has 32 of them; others have fewer, or rows that no block computes."""
+    plans = {N: VARIANTS["halfwarp"].plan(Shape(4, N, 64), DEVICES[61]) for N in (2048, 4096, 4097, 8192)}
+    assert {N: plan.launches[0].grid // 4 for N, plan in plans.items()} == {2048: 16, 4096: 32, 4097: 33, 8192: 64}
+    odd = plans[4097]
+    assert (odd.macros["BR"], odd.launches[0].grid) == (128, 4 * 33)
+
+
 @pytest.mark.parametrize("N", [513, 600, 1000, 2048, 4096, 8192])
 @pytest.mark.parametrize(("BR", "cost"), [(192, 95), (192, 85), (256, 45), (64, 285)])
 def test_blocks_convert_where_there_are_batches_enough_and_leave_more_than_a_round_of_tasks_to_all(N, BR, cost):

@@ -24,6 +24,7 @@ from hw4cli.cli.terminal.options import is_given
 from hw4cli.errors import InputError, MachineError, os_error
 from hw4cli.lab.record import commit, git
 from hw4cli.lab.tables import BUILDS, SCHEMA
+from hw4cli.plans.plan import knobs_of
 from hw4cli.resources import IMPORT_PATH, data_path
 from hw4cli.system.process import run_with_descendants
 from hw4cli.text.dates import today
@@ -178,7 +179,7 @@ Format = Callable[[Any], str]
 GIVEN: dict[str, tuple[str, Format | None]] = {
     "causal": ("--causal", None),
     "direction": ("--pass", str),
-    "tiles": ("--tile", lambda tile: f"{tile['BR']}x{tile['BC']}"),
+    "tiles": ("--tile", lambda tile: ",".join([f"{tile['BR']}x{tile['BC']}", *knobs_of(tile)])),
     "warm": ("--warm", None),
     "peers": ("--peers", str),
     "samples": ("--samples", str),

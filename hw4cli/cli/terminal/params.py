@@ -54,6 +54,26 @@ class Whole(click.IntRange):
     name = "integer"
 
 
+class TileSizes(click.ParamType["dict[str, int]"]):
+    """A tile as macros: "128x32" is BR and BC; behind them may stand STAGES, where the command takes them ("128x32x2"),
+    and knobs of the kernel ("32x32,WARP_ROWS=1")."""
+
+    name = "tile"
+    _FORM = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})(?:x([1-9]\d{0,2}))?((?:,[A-Z][A-Z_]*=\d{1,4})*)")
+
+    def __init__(self, stages: bool = False) -> None:
+        self._stages = stages
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """The macros by their names."""
+        match = self._FORM.fullmatch(str(value))
+        if not match or (match[3] and not self._stages):
+            self.fail(f"{value!r} is not a tile: give rows x keys, as in 128x32", param, ctx)
+        stages = {"STAGES": int(match[3])} if match[3] else {}
+        knobs = (word.split("=") for word in match[4].split(",")[1:])
+        return {"BR": int(match[1]), "BC": int(match[2]), **stages, **{name: int(size) for name, size in knobs}}
+
+
 class OneOf(click.Choice[str]):
     """One of some values; the error message names a similar one."""
 

@@ -66,6 +66,7 @@ class LaunchFacts:
             "dram_written_bytes": model.dram[1],
             "l2_to_sm_bytes": read,
             "sm_to_l2_bytes": written,
+            "l2_hits": model.l2_hits,
             "shared_bytes_moved": model.shared,
             "shared_bytes_for_each_from_l2": self.reuse,
             "shared_bytes_of_tensor_cores": model.operands,

@@ -16,7 +16,7 @@ from hw4cli.lab.measure.gpus import model_for
 from hw4cli.lab.measure.model import launch_models
 from hw4cli.lab.measure.profile import Profiled, ProfiledLaunch, counters_of, profiled
 from hw4cli.lab.measure.profilers import ClosedCountersError, ProfiledGpu, Profiler, profile_text
-from hw4cli.plans.plan import LaunchModel, Plan, Tile
+from hw4cli.plans.plan import LaunchModel, Plan, Tile, knobs_of
 from hw4cli.problem.suite import Case
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import python_command
@@ -91,7 +91,10 @@ def of_files(
 
 
 def _tile_facts(tile: Tile | None) -> dict[str, str]:
-    return {"tile": "x".join(str(size) for size in tile.values())} if tile else {}
+    if not tile:
+        return {}
+    sizes = [str(tile[name]) for name in ("BR", "BC", "STAGES") if name in tile]
+    return {"tile": " ".join(["x".join(sizes), *(knob for knob in knobs_of(tile) if not knob.startswith("STAGES="))])}
 
 
 def _in_words(tile: Tile | None) -> str:

@@ -177,6 +177,7 @@ SHARED_BYTES = Metric(
     nvprof=("shared_load_transactions", "shared_store_transactions"),
     nvprof_factor=WAVEFRONT / 1e6,
 )
+L2_HITS = _percent("l2_hit_rate", "L2 hit rate", "lts__t_sector_hit_rate.pct")
 MOVED = (DRAM_READ, DRAM_WRITTEN, L2_TO_SM, SM_TO_L2, SHARED_BYTES)  # what the model of a kernel has, too
 ASSIGNMENT = (OCCUPANCY, ACTIVITY, SHARED_LOADS, SHARED_STORES, LOADS, STORES)
 MEMORY = (
@@ -187,8 +188,7 @@ MEMORY = (
     _percent("l2_throughput", "L2 throughput", "lts__throughput.avg.pct_of_peak_sustained_elapsed"),
     _percent("dram_throughput", "DRAM throughput", "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"),
     _percent("l1_hit_rate", "L1 hit rate", "l1tex__t_sector_hit_rate.pct"),
-    _percent("l2_hit_rate", "L2 hit rate", "lts__t_sector_hit_rate.pct"),
-    *(DRAM_READ, DRAM_WRITTEN, L2_TO_SM, SM_TO_L2, SHARED_BYTES),
+    *(L2_HITS, DRAM_READ, DRAM_WRITTEN, L2_TO_SM, SM_TO_L2, SHARED_BYTES),
 )
 STALLS = (
     _stall("stall_inst_fetch", "Issue Stall Reasons (Instructions Fetch)", "no_instruction", "branch_resolving"),

@@ -9,6 +9,7 @@ from hw4cli.lab.measure.metrics import (
     BUSY,
     DURATION,
     GMMA,
+    L2_HITS,
     MOVED,
     SETS,
     STALLS,
@@ -104,6 +105,8 @@ def _row(metric: Metric, value: float | None, model: float | None, asked: bool) 
 
 def _of_model(metric: Metric, model: LaunchModel | None) -> float | None:
     """What a model has of a metric, in its unit."""
+    if model is not None and metric is L2_HITS:
+        return None if model.l2_hits is None else 100 * model.l2_hits
     if model is None or metric not in MOVED:
         return None
     read, written = model.l2 or (None, None)

@@ -18,7 +18,7 @@ from hw4cli.text.words import counted
 SAYS = {"Idea": "Idea", "Before": "Against the kernel before it", "Limits": "Limits", "Source": "Source"}
 
 
-def _no_kernel(material: Material) -> str:
+def no_kernel(material: Material) -> str:
     """Nothing where the folder is of a whole program, whose author has to say it; else what to do."""
     programs = material.judged or any(source.programs for source in material.sources)
     if not material.kernel and programs:
@@ -32,14 +32,14 @@ def _no_kernel(material: Material) -> str:
 
 def _no_plan(material: Material) -> str:
     """The same where kernel and case are needed, and one of them is not known."""
-    return missing("no case is known: name one behind the folder") if material.variant else _no_kernel(material)
+    return missing("no case is known: name one behind the folder") if material.variant else no_kernel(material)
 
 
 def idea(material: Material) -> str:
     """1.a: what the header of the author's own kernel says of it; nothing of a kernel of hw4's."""
     story = material.story(material.kernel) if material.kernel else None
     if not story:
-        return "" if material.variant else _no_kernel(material)
+        return "" if material.variant else no_kernel(material)
     said = [
         f"*{words}.* {escaped(_sentence(story.labels[label]))}"
         for label, words in SAYS.items()
@@ -80,7 +80,7 @@ def geometry(material: Material) -> str:
 def launch(material: Material) -> str:
     """1.d: every launch on the case, and on the largest one measured at each other head size."""
     if not material.variant:
-        return _no_kernel(material)
+        return no_kernel(material)
     rows, lacking = [], []
     for name, shape in _launched(material).items():
         try:
@@ -155,11 +155,11 @@ def tiles(material: Material, figures: Figures) -> str:
         except MachineError as error:
             parts.append(missing(str(error)))
     parts.append(figures.shown("tiles"))
-    parts += [_swept(group) for group in _sweeps(material).values()]
+    parts += [_swept(group) for group in sweeps(material).values()]
     return "\n\n".join(parts)
 
 
-def _sweeps(material: Material) -> dict[tuple[str, str], list[Point]]:
+def sweeps(material: Material) -> dict[tuple[str, str], list[Point]]:
     """The measurements with given tiles, by kernel and case."""
     found: dict[tuple[str, str], list[Point]] = {}
     for p in sweep(material):

@@ -234,6 +234,16 @@ def gathered(folder: Path, kernel: str = "", case: str = "", named: bool = False
     return found
 
 
+def check_kernel(material: Material) -> None:
+    """Raise InputError for a kernel of which neither a file is there nor a record tells anything: a slip of the pen."""
+    name = material.asked_kernel
+    if not name or not is_own_kernel(name) or material.text(name) is not None:
+        return
+    measured = {p.kernel for record in material.records for p in record.points}
+    if not any(same_kernel(one, name) for one in measured):
+        raise InputError(f"{name}: there is no such file, and no record in {material.folder} is of it")
+
+
 def _check_case(material: Material) -> None:
     """Raise InputError if the case that is asked for is neither of the suite's nor in a record."""
     measured = {p.case for p in material.points} | {run.case for record in material.records for run in record.runs}

@@ -9,7 +9,7 @@ from string import Template
 from hw4cli.errors import InputError, os_error
 from hw4cli.resources import data_path
 from hw4cli.show.draw import render
-from hw4cli.show.report import amdparts, code, document, figures, kernelparts, measuredparts
+from hw4cli.show.report import amdparts, code, document, figures, kernelparts, measuredparts, questions
 from hw4cli.show.report.figures import Figures
 from hw4cli.show.report.material import Material
 from hw4cli.show.report.page import is_ours
@@ -18,7 +18,7 @@ from hw4cli.system.files import write_text
 from hw4cli.system.reading import leads_out, read_regular
 from hw4cli.text.tables import escaped
 
-FORMS = {"assignment": "report", "worklog": "worklog"}  # and their files' names
+FORMS = {"assignment": "report", "worklog": "worklog", "demo": "demo"}  # and their files' names
 
 
 class Contents:
@@ -62,6 +62,7 @@ TEXTS = {
     "gpus": measuredparts.two_gpus,
     "amd": amdparts.experiments,
     "headroom": measuredparts.headroom,
+    "questions": questions.questions,
 }
 PARTS = {"structure": structure, "code": code.change, "step": statistics}  # the blocks of a step
 NAMES = ("judged", *TEXTS, *figures.MAKERS)
