@@ -186,7 +186,7 @@ PITCHED = SMALLBR.like(
     scratch=lambda shape, tile, splits: Scratch(2 * FLOAT * shape.B * shape.N * tile["PITCH"]),
     knobs=lambda tile: {"PITCH": (tile["D"], tile["D"] + 1, 128)},
     work=of.pitched,
-    colour=("#9a4f00", "#f0b070"),
+    colour=("#687d13", "#30a207"),
     emulated=4e8,
     alone="pitched",
 )
@@ -292,13 +292,13 @@ HALFWARP_SCALAR = HALFWARP.like(
     "halfwarp_scalar",
     "halfwarp without vector loads: float by float",
     block=Block(of.tiled, accesses=of.slices_by_columns, exponentials=(32, 0)),
-    colour=("#44546a", "#9fb0c9"),
+    colour=("#167f9a", "#3ef3ff"),
 )
 
 HALFWARP_ROWS = HALFWARP.like(
     "halfwarp_rows",
     "halfwarp, but tiles of K and V are loaded uncoalesced",
-    colour=("#7a1f3d", "#e58aa5"),
+    colour=("#854813", "#b57b0b"),
 )
 
 FLOAT4 = Variant(
