@@ -1,5 +1,4 @@
-"""What is asked of CUDA's driver: contexts, made in a thread while Python imports modules, as both take 0.2 s and more;
-and launches that overlap, which cupy lacks."""
+"""CUDA's driver, and contexts, made in a thread while Python imports modules, as both take 0.2 s and more."""
 
 import ctypes
 import struct
@@ -7,17 +6,9 @@ import threading
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
 
-from hw4cli.errors import MachineError
-
-if TYPE_CHECKING:
-    from hw4cli.plans.plan import DeviceProperties, Launch
-
-PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 # After these errors of CUDA a process can no longer use the GPU: uncorrectable memory, traps, wrong addresses, unknown.
 LOST = {214, 220, 226, 700, 702, 710, *range(714, 722), 999}
-EARLY_CC = 90  # from which a launch can begin before the one in front of it has ended
 
 _making: threading.Thread | None = None
 
@@ -66,38 +57,3 @@ def _make(numbers: list[int], after: threading.Thread | None = None) -> None:
     for number in numbers:
         if cuda.cuInit(0) == 0 and cuda.cuDeviceGet(ctypes.byref(device), number) == 0:
             cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), device)
-
-
-def enqueue(function: Any, step: "Launch", params: tuple[Any], stream: Any, props: "DeviceProperties") -> None:
-    """Enqueue a launch on a stream of cupy's, which is the current one."""
-    if step.early and props.cc >= EARLY_CC:
-        _launch_early(function, step, params, stream)
-    else:
-        function((step.grid,), (step.block,), params, shared_mem=step.shared)
-
-
-class Attribute(ctypes.Structure):
-    """CUlaunchAttribute, of a value that is an int."""
-
-    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int), ("rest", ctypes.c_char * 60))
-
-
-class Config(ctypes.Structure):
-    """CUlaunchConfig: blocks and threads in three dimensions, shared bytes, the stream, attributes."""
-
-    _fields_ = (
-        ("sizes", ctypes.c_uint * 7),
-        ("stream", ctypes.c_void_p),
-        ("attributes", ctypes.POINTER(Attribute)),
-        ("count", ctypes.c_uint),
-    )
-
-
-def _launch_early(function: Any, step: "Launch", params: tuple[Any], stream: Any) -> None:
-    """Enqueue a launch that may begin before the one in front of it has ended."""
-    sizes = (ctypes.c_uint * 7)(step.grid, 1, 1, step.block, 1, 1, step.shared)
-    config = Config(sizes, stream.ptr, ctypes.pointer(Attribute(PROGRAMMATIC, 0, 1)), 1)
-    passed = (ctypes.c_void_p * 1)(params[0].ctypes.data)
-    status = driver().cuLaunchKernelEx(ctypes.byref(config), ctypes.c_void_p(function.kernel.ptr), passed, None)
-    if status:
-        raise MachineError(f"the driver refuses to launch {step.symbol} (error {status})")

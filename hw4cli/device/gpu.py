@@ -12,9 +12,10 @@ from typing import Any
 import numpy as np
 
 from hw4cli.device.cupyparts import load
-from hw4cli.device.driver import LOST, enqueue
+from hw4cli.device.driver import LOST
 from hw4cli.device.hip.device import NO_AMD_GPU
 from hw4cli.device.hip.device import properties as amd_properties
+from hw4cli.device.launcher import by_cupy, enqueue
 from hw4cli.device.machinecode import Kernel, MachineCode, kernel_cache
 from hw4cli.device.nvrtc import UnknownArchitectureError
 from hw4cli.errors import CompileError, KernelError, LostGpuError, MachineError
@@ -114,18 +115,16 @@ class Gpu:
         if stage.before:
             self.copy(columns.launch_of(stage.before), columns.arguments(stage.before), stream)
         passed = arguments(plan, shape, stage.matrices, scratch.data.ptr, offset=offset)
-        params = np.frombuffer(passed, f"V{len(passed)}")  # cupy passes an array of one element by value
         for function, step in zip(self.functions(plan), plan.launches, strict=True):
-            enqueue(function, step, (params,), stream, self.props)
+            enqueue(function, step, passed, stream, self.props)
         if stage.after:
             self.copy(columns.launch_of(stage.after), columns.arguments(stage.after), stream)
         return scratch
 
     def copy(self, step: Launch, passed: bytes, stream: Any) -> None:
         """Enqueue copies of matrices (compute/columns.py) on a stream of cupy's, the current one."""
-        params = np.frombuffer(passed, f"V{len(passed)}")
         function = self.functions(columns.CODE)[columns.SYMBOLS.index(step.symbol)]
-        enqueue(function, step, (params,), stream, self.props)
+        enqueue(function, step, passed, stream, self.props)
 
     def absmax_of(self, plan: Plan, scratch: Any, inputs: Any, keys: Any = None) -> Any:
         """What `launch.magnitudes` reads, as uint32 on the GPU, by the plan that ran or else now.
@@ -176,8 +175,7 @@ class Gpu:
     def absmax_of_parts(self, address: int, parts: int, N: int, d: int, first: int, largest: int) -> None:
         """The same of matrices (N, d) at an address, Q, K and V in turn from the first (0: Q) on; adds to `largest`."""
         passed = (np.uint64(address), np.uint64(largest), np.int32(N), np.int32(d), np.int32(first))
-        step = absmax_launch(parts, N, d)
-        self._absmax((step.grid,), (step.block,), passed)
+        by_cupy(self._absmax, absmax_launch(parts, N, d), passed)
 
     def is_compiled(self, plan: Plan) -> bool:
         """Whether a plan's functions are loaded already."""

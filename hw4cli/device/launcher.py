@@ -1,5 +1,6 @@
-"""The launcher of kernels that compute arrays: what a launch needs is prepared once for arrays of a shape, strides and
-options; each call fills in where they lie, and on which stream.
+"""The launcher of all kernels that plans name. `enqueue` launches once, which is how parts of files are computed, of
+which few are alike. For arrays, what a launch needs is prepared once for a shape, strides and options (`Prepared`);
+each call fills in where they lie, and on which stream.
 
 A kernel is passed one struct, with tensor maps in it for some. Whatever a family's struct looks like, addresses stand
 in it as whole words: `Argument` finds these by asking for the struct's bytes of two sets of addresses, where nothing
@@ -14,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hw4cli.device.driver import EARLY_CC, LOST, PROGRAMMATIC, Attribute, Config, driver
+from hw4cli.device.driver import LOST, driver
 from hw4cli.errors import LostGpuError, MachineError
 from hw4cli.plans.plan import DeviceProperties, Launch
 
@@ -27,6 +28,8 @@ FIRST, REACH = 0x2000_0000_0000, 40  # bits of the bytes from an address in whic
 SAMPLES = tuple(FIRST + (n << REACH) for n in range(16))
 OTHERS = tuple(0x5A5A_0000_0000 + (n << 38) + (0x9E3779B0 * (n + 1) >> 8 << 8) for n in range(16))
 
+PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+EARLY_CC = 90  # from which a launch can begin before the one in front of it has ended
 INVALID_CONTEXT = 201  # this thread has called nothing of CUDA's runtime yet
 STREAMS = 64  # of a prepared call whose configurations are kept
 
@@ -187,14 +190,51 @@ class PreparedByCupy(Prepared):
                 if cleared:
                     self._cupy.cuda.runtime.memsetAsync(addresses[-1], 0, cleared, stream)
                 passed = argument(addresses)
-                params = (np.frombuffer(passed, f"V{len(passed)}"),)  # cupy passes an array of one element by value
                 for function, launch in zip(functions, launches, strict=True):
-                    function((launch.grid,), (launch.block,), params, shared_mem=launch.shared)
+                    by_cupy(function, launch, (by_value(passed),))
 
 
 def prepared(gpu: Any, steps: Iterable[Step], scratch: int = 0) -> Prepared:
     """Launches on a Gpu, which is the current one now."""
     return (PreparedByCupy if gpu.props.gfx else Prepared)(gpu, steps, scratch)
+
+
+def enqueue(function: Any, launch: Launch, passed: bytes, stream: Any, props: DeviceProperties) -> None:
+    """Enqueue a launch, of one argument, on a stream of cupy's, which is the current one. Raises what cupy does, or
+    MachineError."""
+    if not (launch.early and props.cc >= EARLY_CC):
+        by_cupy(function, launch, (by_value(passed),))
+        return
+    config, compiled = _config(launch, stream.ptr, props), ctypes.c_void_p(function.kernel.ptr)
+    if status := driver().cuLaunchKernelEx(config, compiled, _Passed(passed), None):  # which cupy has no call for
+        raise MachineError(f"the driver refuses to launch {launch.symbol} (error {status})")
+
+
+def by_cupy(function: Any, launch: Launch, arguments: tuple[Any, ...]) -> None:
+    """Enqueue a launch on cupy's current stream. Raises what cupy does."""
+    function((launch.grid,), (launch.block,), arguments, shared_mem=launch.shared)
+
+
+def by_value(passed: bytes) -> Any:
+    """A struct as cupy's functions take it: an array of one element is passed by value."""
+    return np.frombuffer(passed, f"V{len(passed)}")
+
+
+class Attribute(ctypes.Structure):
+    """CUlaunchAttribute, of a value that is an int."""
+
+    _fields_ = (("id", ctypes.c_int), ("pad", ctypes.c_int), ("value", ctypes.c_int), ("rest", ctypes.c_char * 60))
+
+
+class Config(ctypes.Structure):
+    """CUlaunchConfig: blocks and threads in three dimensions, shared bytes, the stream, attributes."""
+
+    _fields_ = (
+        ("sizes", ctypes.c_uint * 7),
+        ("stream", ctypes.c_void_p),
+        ("attributes", ctypes.POINTER(Attribute)),
+        ("count", ctypes.c_uint),
+    )
 
 
 def _config(launch: Launch, stream: int, props: DeviceProperties) -> Any:

@@ -26,8 +26,7 @@ PARTS = {
 }
 # Who asks a driver, or the CPU's execution, to launch a kernel.
 LAUNCHES = {
-    "hw4cli/device/launcher.py": "kernels of arrays, prepared",
-    "hw4cli/device/driver.py": "plans of files, by cupy; what begins early, which cupy cannot ask for",
+    "hw4cli/device/launcher.py": "all kernels of plans",
     "hw4cli/emulator/library.py": "the CPU's execution",
     "hw4cli/lab/measure/roofkernels.py": "kernels that measure the GPU, and belong to no plan",
 }
@@ -66,8 +65,10 @@ def launches(tree):
     for node in ast.walk(tree):
         if isinstance(node, ast.Attribute) and node.attr in CALLS:
             yield node.attr
-        if isinstance(node, ast.Call) and any(keyword.arg == "shared_mem" for keyword in node.keywords):
-            yield "cupy"
+        if isinstance(node, ast.Call) and len(node.args) == 3 and "broadcast_shapes" not in ast.unparse(node.func):
+            blocks, threads, _ = node.args
+            if all(isinstance(one, ast.Tuple) and len(one.elts) == 1 for one in (blocks, threads)):
+                yield "cupy"
 
 
 def test_work_has_one_description_and_each_that_says_a_part_of_it_a_reason():

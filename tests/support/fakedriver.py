@@ -7,7 +7,7 @@ from types import SimpleNamespace
 
 from hw4cli.arrays import ongpu
 from hw4cli.device import launcher
-from hw4cli.device.driver import PROGRAMMATIC, Config
+from hw4cli.device.launcher import PROGRAMMATIC, Config
 
 CONTEXT = 0xC0FFEE
 
