@@ -3,11 +3,10 @@
 import re
 import shutil
 import subprocess
-from functools import cache
-from pathlib import Path
 
 import numpy as np
 import pytest
+from cases_of_programs import PROGRAMS, Program
 from helpers import fails
 from needs import needs
 from slow import slow
@@ -24,24 +23,9 @@ from hw4cli.problem.arrays import read_output, write_input
 from hw4cli.problem.workload import Workload
 
 pytestmark = needs("g++|clang++")
-PROGRAMS = Path(__file__).parent / "programs"
-MISTAKES, LANGUAGE, ATTENTION = (PROGRAMS / f"{name}.cu" for name in ("mistakes", "language", "attention"))
-
-
-@cache
-def mistakes(watched=True):
-    return compile_program(Source((MISTAKES,)), watched=watched)
-
-
-def ran(name, *more, **options):
-    return run_program(mistakes(), [name, *more], **options)
-
-
-def lines_of(name):
-    """The lines of mistakes.cu that a comment names."""
-    text = MISTAKES.read_text().splitlines()
-    return [number for number, line in enumerate(text, 1) if re.search(rf"// {name}\b", line)]
-
+LANGUAGE, ATTENTION = PROGRAMS / "language.cu", PROGRAMS / "attention.cu"
+MISTAKES = Program("mistakes")
+ran, lines_of = MISTAKES.ran, MISTAKES.lines
 
 FOUND = {  # the kind, and words of the sentence
     "shared-race": ("race", "__syncthreads() is missing"),
@@ -66,12 +50,8 @@ FOUND = {  # the kind, and words of the sentence
 
 @pytest.mark.parametrize("name", FOUND)
 def test_a_mistake_is_found_in_the_program_s_own_lines_and_its_right_twin_has_none(name):
-    kind, words = FOUND[name]
-    wrong, right = ran(name), ran(name, "right")
-    mine = [finding for finding in wrong.findings if finding.kind == kind and words in finding.sentence]
-    assert mine, wrong
-    said = " ".join(finding.sentence for finding in mine)
-    assert all(f"mistakes.cu:{line}" in said for line in lines_of(name))
+    said, right = " ".join(MISTAKES.said(name, *FOUND[name])), ran(name, "right")
+    assert all(line in said for line in lines_of(name))
     assert right.right and not right.findings, right
 
 
@@ -88,7 +68,7 @@ def test_a_kernel_that_reads_what_it_may_not_is_found_where_it_reads(name, kind,
     (finding,) = ran(name).findings
     assert finding.kind == kind
     assert words in finding.sentence
-    assert f"mistakes.cu:{lines_of('reads')[0]}" in finding.sentence
+    assert f"{lines_of('reads')[0]}" in finding.sentence
     assert ran(name, "right").right
 
 
@@ -118,7 +98,7 @@ def test_threads_that_wait_for_a_word_that_nobody_changes_hang_and_the_sentence_
     execution = ran("spins")
     (finding,) = execution.findings
     assert finding.kind == "hang"
-    assert f"64 at a loop that reads a word again and again, mistakes.cu:{lines_of('spins')[0]}" in finding.sentence
+    assert f"64 at a loop that reads a word again and again, {lines_of('spins')[0]}" in finding.sentence
     assert ran("spins", "right").right
 
 
@@ -126,7 +106,7 @@ def test_threads_that_wait_for_a_word_that_nobody_changes_hang_and_the_sentence_
 def test_a_kernel_that_never_ends_hangs_and_one_that_is_large_is_too_slow():
     endless, slow = ran("endless", seconds=3), ran("slow", seconds=3)
     assert (endless.end, slow.end) == (HANGS, TOO_SLOW)
-    assert f"thread 0 runs at mistakes.cu:{lines_of('endless')[0]}" in endless.why
+    assert f"thread 0 runs at {lines_of('endless')[0]}" in endless.why
     assert "has done" in slow.why
     assert "of its 64 blocks" in slow.why
     assert ran("endless", "right").right
@@ -491,18 +471,18 @@ def test_the_command_prints_the_verdict_and_what_was_found(hw4, tmp_path):
 
 
 def test_the_command_hands_arguments_on(hw4):
-    done = hw4_check(hw4, MISTAKES, "--run", "--json", "--", "shared-race")
+    done = hw4_check(hw4, MISTAKES.path, "--run", "--json", "--", "shared-race")
     assert done.returncode == 1
     assert '"kind": "race"' in done.stdout
-    assert hw4_check(hw4, MISTAKES, "--run", "--", "shared-race", "right").returncode == 0
+    assert hw4_check(hw4, MISTAKES.path, "--run", "--", "shared-race", "right").returncode == 0
 
 
 @slow
 def test_what_a_program_writes_in_another_order_of_threads_is_compared(hw4, tmp_path):
-    wrong = hw4_check(hw4, MISTAKES, "--run", "--", "turns", cwd=tmp_path)
+    wrong = hw4_check(hw4, MISTAKES.path, "--run", "--", "turns", cwd=tmp_path)
     assert wrong.returncode == 1
     assert "order: what the program writes depends on the order" in wrong.stdout
-    assert hw4_check(hw4, MISTAKES, "--run", "--", "turns", "right", cwd=tmp_path).returncode == 0
+    assert hw4_check(hw4, MISTAKES.path, "--run", "--", "turns", "right", cwd=tmp_path).returncode == 0
 
 
 @slow
@@ -523,11 +503,11 @@ def test_without_run_the_kernels_are_compiled(hw4):
     ],
 )
 def test_words_that_do_not_go_together(hw4, words, sentence):
-    fails(hw4_check(hw4, MISTAKES, *words), 2, sentence)
+    fails(hw4_check(hw4, MISTAKES.path, *words), 2, sentence)
 
 
 def test_without_a_compiler_the_sentence_says_what_to_install(hw4, tmp_path):
-    done = hw4("check", MISTAKES, "--run", env={"CXX": "no-such-compiler"})
+    done = hw4("check", MISTAKES.path, "--run", env={"CXX": "no-such-compiler"})
     fails(done, 3, "kernels run on the CPU only where there is a C++ compiler")
 
 
