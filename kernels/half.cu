@@ -16,6 +16,7 @@
 // Before:   split, whose three fp16 products for a score become one: here the numbers are 16-bit to begin with.
 
 #include "halfgroup.cuh"
+#include "stamps.cuh"
 
 // The macros come from hw4cli/plans/half.py: GROUPS consumers share a tile of BR = 64 GROUPS rows; K and V pass in tiles of BC
 // keys through STAGES buffers, Q through Q_BUFFERS; COLUMNS of O are computed, D rounded up; ONES: the tensor cores sum P.
@@ -49,9 +50,11 @@ extern __shared__ __align__(1024) float4 shared[];
 struct Tiles {
     unsigned data, full, empty;
     __device__ __forceinline__ unsigned at(unsigned n) const { return data + n % STAGES * TILE_BYTES; }
+    __device__ __forceinline__ void wait_for_room(unsigned n) const {
+        mbarrier_wait(empty + n % STAGES * 8, n / STAGES % 2 ^ 1);
+    }
     __device__ __forceinline__ void fetch(const TensorMap& map, unsigned n, int row, int head, int batch) const {
         const unsigned barrier = full + n % STAGES * 8;
-        mbarrier_wait(empty + n % STAGES * 8, n / STAGES % 2 ^ 1);
         mbarrier_expect<TILE_BYTES>(barrier);
         UNROLL for (int c = 0; c < SUBTILES; c++) copy_box(at(n) + c * BC * 128, map, c * 64, row, head, batch, barrier);
     }
@@ -95,8 +98,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
             UNROLL for (int c = 0; c < SUBTILES; c++) copy_box(to + c * BR * 128, p.q, c * 64, t.row0, t.head, t.batch, full);
 #pragma unroll 1
             for (int j = 0; j <= t.key_tiles; j++) {
-                if (j < t.key_tiles) K.fetch(p.k, issued + j, j * BC, kv_head, t.batch);
-                if (j > 0) V.fetch(p.v, issued + j - 1, (j - 1) * BC, kv_head, t.batch);
+                if (j < t.key_tiles) {
+                    K.wait_for_room(issued + j); BEGINS(COPYING, issued + j);
+                    K.fetch(p.k, issued + j, j * BC, kv_head, t.batch);
+                }
+                if (j > 0) {
+                    V.wait_for_room(issued + j - 1); BEGINS(COPYING_V, issued + j - 1);
+                    V.fetch(p.v, issued + j - 1, (j - 1) * BC, kv_head, t.batch);
+                }
             }
             issued += t.key_tiles;
         }
@@ -136,42 +145,51 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         RowState r;
         r.grown = false;
         zero(r);
-        issue_scores(S, q_at, K.wait(consumed));
+        const unsigned first_k = K.wait(consumed); FOUND(128, COPYING, consumed); BEGINS(SCORING, consumed);
+        issue_scores(S, q_at, first_k);
         wgmma_wait<0>();
-        fence_registers(S);
+        fence_registers(S); ENDS(SCORING, consumed); BEGINS(WEIGHING, consumed);
         K.release(consumed);
         if (BC > full_keys) mask(S, p, row0, 0);
         begin_softmax(S, r, p);
-        round_weights(S, P);
+        round_weights(S, P); ENDS(WEIGHING, consumed);
 #pragma unroll 1
         for (int j = 1; j < key_tiles; j++) {
             if (!AHEAD) {
                 fence_registers(r);
-                issue_values(r, P, V.wait(consumed + j - 1), base + ONES_AT);
+                const unsigned v_at = V.wait(consumed + j - 1);
+                FOUND(128, COPYING_V, consumed + j - 1); BEGINS(ADDING, consumed + j - 1);
+                issue_values(r, P, v_at, base + ONES_AT);
                 wgmma_wait<0>();
             }
-            const unsigned k_at = K.wait(consumed + j);
-            begin_turn();
+            const unsigned k_at = K.wait(consumed + j); FOUND(128, COPYING, consumed + j);
+            begin_turn(); BEGINS(SCORING, consumed + j);
             fence_registers(r);
             issue_scores(S, q_at, k_at);
-            if (AHEAD) issue_values(r, P, V.wait(consumed + j - 1), base + ONES_AT);
+            if (AHEAD) {
+                const unsigned v_at = V.wait(consumed + j - 1);
+                FOUND(128, COPYING_V, consumed + j - 1); BEGINS(ADDING, consumed + j - 1);
+                issue_values(r, P, v_at, base + ONES_AT);
+            }
             end_turn();
             wgmma_wait<AHEAD>();
-            fence_registers(S);
+            fence_registers(S); ENDS(SCORING, consumed + j); BEGINS(WEIGHING, consumed + j);
             K.release(consumed + j);
             if ((j + 1) * BC > full_keys) mask(S, p, row0, j * BC);
             continue_softmax(S, r, p);
             wgmma_wait<0>();
-            fence_registers(r);
+            fence_registers(r); ENDS(ADDING, consumed + j - 1);
             V.release(consumed + j - 1);
             rescale(r);
-            round_weights(S, P);
+            round_weights(S, P); ENDS(WEIGHING, consumed + j);
         }
         if (threadIdx.x % 32 == 0) mbarrier_arrive(empty_q + 8 * buffer);
         fence_registers(r);
-        issue_values(r, P, V.wait(consumed + key_tiles - 1), base + ONES_AT);
+        const unsigned last_v = V.wait(consumed + key_tiles - 1);
+        FOUND(128, COPYING_V, consumed + key_tiles - 1); BEGINS(ADDING, consumed + key_tiles - 1);
+        issue_values(r, P, last_v, base + ONES_AT);
         wgmma_wait<0>();
-        fence_registers(r);
+        fence_registers(r); ENDS(ADDING, consumed + key_tiles - 1);
         V.release(consumed + key_tiles - 1);
         skip_tiles(key_tiles, t.key_tiles);
         store(r, p, t, row0);

@@ -369,6 +369,11 @@ def of_counters() -> dict[str, Recipe]:
             "what the warps of one block do, by the clock",
             f"{profile} flash split 4,16384,64 --set timeline",
         ),
+        "blocks-half": Recipe(
+            "timelines/GPU-half.json",
+            "the same of `half`, whose copies, products and exponentials overlap",
+            f"{profile} half lm8k --set timeline",
+        ),
     }
 
 

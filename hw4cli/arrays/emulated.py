@@ -2,6 +2,7 @@
 
 import ctypes
 import struct
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from math import prod
 from pathlib import Path
@@ -17,7 +18,7 @@ from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.half import Arrays
 from hw4cli.plans.kernels16 import ENTRIES16, arguments16, plan16
 from hw4cli.plans.launch import Box, Matrix
-from hw4cli.plans.plan import DEVICES
+from hw4cli.plans.plan import DEVICES, Plan
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import kernel_path
 
@@ -59,16 +60,17 @@ def run_half(
     gap: int = 0,
     source: Path | None = None,
     sms: int = 0,
+    planner: Callable[..., Plan] = plan16,
 ) -> HalfOutcome:
     """The kernel of a compute capability on uint16 arrays (batch, heads, rows, d), whose words are fp16 or bf16.
 
     So many blocks at most, where blocks take tile after tile. Tensor cores add as those of the compute capability
     `adds_as` do, or exactly. A warp has so many lanes; 64 are an AMD wavefront. `gap`: words between O's rows, all bits
     of which are set before. `source`: a file in place of the kernel's own. `sms`: so
-    many multiprocessors, if not as many as usual.
+    many multiprocessors, if not as many as usual. `planner`: what makes the plan.
     """
     props = replace(DEVICES[cc], sms=sms or DEVICES[cc].sms)
-    planned = plan16(work, props, kernel, tiling)
+    planned = planner(work, props, kernel, tiling)
     library = Library(shared_object(source or kernel_path(planned.source), planned.macros, cc, lanes, build))
     library.add_as(adds_as)
     rows = work.batch, work.heads, work.Nq

@@ -1,6 +1,7 @@
 """The kernels for 16-bit numbers on a GPU: tensor maps by the driver, and launches on the caller's stream."""
 
 import ctypes
+from collections.abc import Callable
 from functools import lru_cache
 from typing import Any
 
@@ -41,10 +42,10 @@ def encode(box: Box) -> bytes:
 class HalfOnGpu:
     """The kernels on one GPU; plans, and launches that are prepared for arrays of a geometry, are kept."""
 
-    def __init__(self, gpu: Gpu) -> None:
+    def __init__(self, gpu: Gpu, planner: Callable[..., Plan] = plan16) -> None:
         self.gpu = gpu
         self.prepared = lru_cache(REMEMBERED)(self._prepare)
-        self._planned = lru_cache(REMEMBERED)(plan16)
+        self._planned = lru_cache(REMEMBERED)(planner)
 
     def planned(self, work: Workload, kernel: str = AUTO, tiling: Any = None) -> Plan:
         """The launch for a workload, not yet compiled. Raises MachineError where the kernel does not run."""

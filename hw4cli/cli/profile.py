@@ -27,6 +27,7 @@ from hw4cli.cli.terminal.sections import Sections
 from hw4cli.errors import MachineError
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.registry import ARRAY_KERNELS
+from hw4cli.plans.registry import KERNELS as ENTRIES
 from hw4cli.system.importing import Importing
 from hw4cli.system.interrupts import end_if_stuck
 from hw4cli.text.records import record_text
@@ -39,7 +40,7 @@ if TYPE_CHECKING:
 
 # Of hw4cli.lab.measure.metrics, which completion need not import.
 SETS = ("assignment", "memory", "steps", "stalls", "balance")
-TIMELINE, OF_TIMELINE = "timeline", tuple(name for name, entry in VARIANTS.items() if entry.stamps)
+TIMELINE, OF_TIMELINE = "timeline", tuple(name for name, entry in ENTRIES.items() if entry.stamps)
 TOOLS = {"nvprof": "nvprof", "ncu": "Nsight Compute", "rocprofv3": "rocprofv3"}
 
 
@@ -108,7 +109,7 @@ def profile(
     steps       25 metrics: conflicts, rates, stalls
     stalls      why warps wait, in shares
     balance     how long multiprocessors are idle at the end
-    timeline    when a block of flash or split copies and multiplies
+    timeline    when a block of flash, split or half copies and multiplies
 
     By nvprof, Nsight Compute or rocprofv3, under nvprof's names. -o FILE.csv is the profiler's own table, which
     `hw4 report` and `hw4 plot` read.
@@ -205,7 +206,8 @@ def profile(
 def record_timeline(ctx: click.Context, what: What, block: int, as_json: bool, outputs: Sequence[Path]) -> int:
     """Record when one block of kernels copies, multiplies and takes exponentials, by the GPU's clock. The exit status.
 
-    The kernels are flash, and split where warpgroups multiply. `hw4 plot` draws the record beside the kernel's steps.
+    The kernels are flash, split where warpgroups multiply, and half on a workload. `hw4 plot` draws the record beside
+    the kernel's steps.
     """
     given = [param.opts[0] for param in ctx.command.params if is_given(ctx, param.name or "")]
     if unfit := [name for name in given if name not in ("what", "--set", "--block", "--json", "-o")]:
@@ -214,10 +216,11 @@ def record_timeline(ctx: click.Context, what: What, block: int, as_json: bool, o
         raise click.UsageError("--set timeline is recorded alone, without other sets", ctx)
     for name in what.kernels:
         if name not in OF_TIMELINE:
-            raise click.UsageError(f"the timeline is of {' and '.join(OF_TIMELINE)}, not of {name}", ctx)
-    if not what.kernels or what.workloads:
-        raise click.UsageError("name flash or split, and a case or a shape", ctx)
-    shapes = [shape for _, shape, _ in what.named_shapes(ctx)]
+            raise click.UsageError(f"the timeline is of {', '.join(OF_TIMELINE)}, not of {name}", ctx)
+    if not what.kernels:
+        raise click.UsageError("name flash or split and a case or a shape, or half and a workload", ctx)
+    arrays = what.workload(ctx, ARRAY_KERNELS)
+    shapes = [] if arrays else [shape for _, shape, _ in what.named_shapes(ctx)]
     if not as_json and not outputs:
         raise click.UsageError("the timeline is a record for `hw4 plot`: give -o FILE.json", ctx)
     if unfit := [str(path) for path in outputs if path.suffix != ".json"]:
@@ -225,15 +228,18 @@ def record_timeline(ctx: click.Context, what: What, block: int, as_json: bool, o
     with Importing():
         from hw4cli.device.gpu import Gpu
         from hw4cli.device.timing import GpuTimer
-        from hw4cli.lab.stepper.blocktimeline import measure, record
+        from hw4cli.lab.cases import ArrayCase
+        from hw4cli.lab.stepper.blocktimeline import measure, measure_arrays, record
         from hw4cli.system.files import check_place
 
     for path in outputs:
         check_place(path)
     end_if_stuck()
     gpu = Gpu()
+    timer = GpuTimer(gpu)
     rows = [measure(gpu, kernel, shape, block) for kernel in what.kernels for shape in shapes]
-    document = record_text(record(GpuTimer(gpu), rows))
+    rows += [measure_arrays(timer, kernel, ArrayCase(arrays), block) for kernel in what.kernels if arrays]
+    document = record_text(record(timer, rows))
     if as_json:
         click.echo(document, nl=False)
     write_outputs(outputs, {".json": lambda: document})

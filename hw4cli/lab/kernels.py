@@ -25,7 +25,7 @@ from hw4cli.plans import gradients as choice
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.half import Arrays
 from hw4cli.plans.halfmma import SPLIT
-from hw4cli.plans.kernels16 import KERNELS16
+from hw4cli.plans.kernels16 import KERNELS16, plan16
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DeviceProperties, Plan, Tile, knobs_of
 from hw4cli.problem.workload import FLOAT32, Workload
@@ -76,10 +76,18 @@ class FileKernel(Contender):
 class ArrayKernel(Contender):
     """A kernel of 16 bits, or one of the ladder, on arrays; of 16 bits, with a tiling of its own, and a title."""
 
-    def __init__(self, timer: GpuTimer, kernel: str, case: ArrayCase, tiling: Any = None, title: str = "") -> None:
+    def __init__(
+        self,
+        timer: GpuTimer,
+        kernel: str,
+        case: ArrayCase,
+        tiling: Any = None,
+        title: str = "",
+        planner: Callable[..., Plan] = plan16,
+    ) -> None:
         super().__init__(title or kernel)
         self._timer, self._kernel, self._case, self._tiling = timer, kernel, case, tiling
-        self._half, self._float32 = HalfOnGpu(timer.gpu), Float32OnGpu(timer.gpu)
+        self._half, self._float32 = HalfOnGpu(timer.gpu, planner), Float32OnGpu(timer.gpu)
 
     def planned(self) -> Plan:
         """Its launches, not yet compiled. MachineError where it cannot run."""

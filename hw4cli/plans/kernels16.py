@@ -89,6 +89,7 @@ HALF = ArrayKernel(
     types=TYPES,
     lse=True,
     persistent=True,
+    stamps=True,
     # groups that multiply, keys, stages, whether tensor cores sum P
     space=tuple(half.Tiling(*one) for one in product((2, 3, 4), (64, 80, 128), (2, 3, 4), (False, True))),
 )

@@ -180,6 +180,7 @@ class Kernel:
     types: tuple[str, ...] = (FLOAT32,)  # of the elements that it takes
     lse: bool = False  # gives each row's log of the sum of exp(score), where that is wanted
     persistent: bool = False  # its blocks stay, and take task after task: any number of them computes the same
+    stamps: bool = False  # its code can say what it does when (`hw4 profile --set timeline`)
 
 
 class Pieces(NamedTuple):
@@ -383,7 +384,6 @@ class Variant(Kernel):
     block: Block = NOTHING_KNOWN
     # What each launch of a plan moves and computes, of rows that kernels can load.
     work: Callable[[Block, Plan, Workload, DeviceProperties], list[LaunchModel]]
-    stamps: bool = False  # its code can say what it does when (`hw4 profile --set timeline`)
     emulated: float = ONE_CORE  # operations, 4·B·N²·d in all, that one core of a CPU executes a second
 
     def shared(self, d: int, tile: Tile) -> int:

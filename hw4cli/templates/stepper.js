@@ -457,11 +457,13 @@ const WINDOW = 4; // tiles that are shown at once
 let shownTimeline = -1; // the record that the block is from
 function drawTimeline(w) {
   shownTimeline = -1;
-  const own = data.timelines.map((t, i) => ({ ...t, i })).filter(t => t.kernel === w.kernel && t.spans.length), host = get("spans");
+  const elsewhere = t => !steps.kernels.includes(t.kernel); // a kernel of arrays: no steps of its own are here
+  const own = data.timelines.map((t, i) => ({ ...t, i })).filter(t => (t.kernel === w.kernel || elsewhere(t)) && t.spans.length), host = get("spans");
   get("timeline-card").hidden = !own.length || w.paper;
   if (!own.length || w.paper) return;
-  const t = own.find(one => String(one.i) === state.timeline) || own.find(one => one.shape.join() === [w.B, w.N, w.d].join()) || own[0], record = data.records[t.record];
-  options("timeline", own.map(one => [String(one.i), "(" + one.shape.join(", ") + "), block " + one.block + ", " + short(data.records[one.record].gpu) + ", " + data.records[one.record].name]), String(t.i));
+  const mine = own.filter(one => one.kernel === w.kernel);
+  const t = own.find(one => String(one.i) === state.timeline) || mine.find(one => one.shape.join() === [w.B, w.N, w.d].join()) || mine[0] || own[0], record = data.records[t.record];
+  options("timeline", own.map(one => [String(one.i), (elsewhere(one) ? one.kernel + " on " : "") + "(" + one.shape.join(", ") + "), block " + one.block + ", " + short(data.records[one.record].gpu) + ", " + data.records[one.record].name]), String(t.i));
   get("timeline").closest("label").hidden = false;
   shownTimeline = t.record;
   const tiles = unique(t.spans.map(([, tile]) => tile)).sort((a, b) => a - b), most = last(tiles), at = Math.max(0, Math.min(most, Math.floor(((w.now.tile ?? w.first) - w.first) * w.g.BC / t.keys)));

@@ -8,7 +8,7 @@ from helpers import fails, folder_is_clean
     ("args", "code", "words"),
     [
         (["flash", "-o", "a.json"], 2, "name a case"),
-        (["naive", "1,512,64", "-o", "a.json"], 2, "the timeline is of flash and split, not of naive"),
+        (["naive", "1,512,64", "-o", "a.json"], 2, "the timeline is of flash, split, half, not of naive"),
         (["flash", "1,512,64"], 2, "give -o FILE.json"),
         (["flash", "1,512,64", "--block", "-1", "-o", "a.json"], 2, "--block"),
         (["flash", "1,512,64", "-o", "none/a.json"], 2, "the folder"),

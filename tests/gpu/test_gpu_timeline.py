@@ -36,6 +36,24 @@ def test_every_warp_of_the_block_says_what_it_does_with_every_tile(hw4, gpu, tmp
                     assert weights[1] - weights[0] < 100_000
 
 
+@pytest.mark.alone
+def test_half_says_it_of_arrays(hw4, gpu, tmp_path):
+    if not gpu.props.warpgroups:
+        pytest.skip("half is for compute capability 9.0")
+    path = tmp_path / "half.json"
+    result = hw4("profile", "half", "lm8k", "--set", "timeline", "-o", path)
+    assert result.returncode == 0, result.stderr
+    (found,) = load(path).timelines
+    assert found.kernel == "half"
+    spans = {(warp, tile, activity): (begin, end) for warp, tile, activity, begin, end in found.spans}
+    for tile in range(1, 12):
+        scores, weights, values = (spans[4, tile, activity] for activity in range(COPY_OF_V + 1, len(ACTIVITIES)))
+        assert scores[1] <= weights[0] < weights[1]
+        assert spans[4, tile - 1, len(ACTIVITIES) - 1][1] > scores[0], "P V of the tile before beside the scores"
+        assert values[1] - values[0] < 100_000
+        assert spans[0, tile, 0][0] < scores[0]
+
+
 def test_a_kernel_without_stamps_is_refused(hw4, tmp_path):
     result = hw4("profile", "split", "2,128,64", "--set", "timeline", "-o", tmp_path / "a.json")
     assert result.returncode == 2

@@ -280,6 +280,20 @@ def test_a_recorded_block_is_drawn_around_the_tile_at_hand(chromium, tmp_path):
         assert not find(chromium, "#timeline-card").is_displayed()
 
 
+def test_a_block_of_a_kernel_of_arrays_is_drawn_beside_the_steps_of_any_kernel(chromium, tmp_path):
+    spans = [[w, t, a, 1000 * t + 90 * a, 1000 * t + 90 * a + 80] for w in (0, 4) for t in range(6) for a in range(5)]
+    records = blocks(tmp_path / "a.json", ("half", (32, 8192, 128), spans), ("flash", (4, 16384, 64), spans[:9]))
+    (tmp_path / "lab.html").write_text(page([load(records)], "a"))
+    with opened(chromium, f"{(tmp_path / 'lab.html').as_uri()}#view=steps&kernel=shared&shape=t28"):
+        assert find(chromium, "#timeline-card").is_displayed()
+        assert texts(chromium, "#timeline option")[0].startswith("half on (32, 8192, 128), block 3, ")
+        assert len(texts(chromium, "#timeline option")) == 1, "flash has steps of its own"
+        assert len(texts(chromium, "#spans .doing")) == 2 * 4 * 5
+        choose(chromium, "steps-kernel", "flash")
+        assert texts(chromium, "#timeline option")[1].startswith("(4, 16384, 64)")
+        assert chromium.execute_script("return document.querySelector('#timeline').value") == "1", "its own comes first"
+
+
 def test_what_no_address_should_hold_is_taken_for_nothing(lab):
     at(lab, view="steps", kernel="nosuch", shape="?", cc="1", mask="x", order="9", block="-5", row="x", thread="1e9")
     assert find(lab, "#step-name").text == "Load Q"

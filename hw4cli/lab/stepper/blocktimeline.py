@@ -10,10 +10,13 @@ from hw4cli import __version__
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.timing import GpuTimer
 from hw4cli.errors import InputError
+from hw4cli.lab.cases import ArrayCase
+from hw4cli.lab.kernels import ArrayKernel
 from hw4cli.lab.record import provenance
 from hw4cli.lab.tables import SCHEMA, TIMELINE
-from hw4cli.plans.ladder import VARIANTS
+from hw4cli.plans.kernels16 import plan16
 from hw4cli.plans.plan import Plan
+from hw4cli.plans.registry import KERNELS
 from hw4cli.problem.arrays import random_input
 from hw4cli.problem.workload import Workload
 from hw4cli.system.machine import machine
@@ -31,8 +34,8 @@ def stamped(plan: Plan, block: int) -> Plan:
     blocks = plan.launches[plan.main].grid
     if not leaves_stamps(plan):
         raise InputError(
-            f"kernel {plan.variant} leaves no stamps here: flash does, and split where warpgroups multiply "
-            "(compute capability 9.0, d from 8 to 64, more than 512 keys)"
+            f"kernel {plan.variant} leaves no stamps here: flash does, split where warpgroups multiply "
+            "(compute capability 9.0, d from 8 to 64, more than 512 keys), and half with more than 128 keys"
         )
     if not 0 <= block < blocks:
         raise InputError(f"there is no block {block}: this launch has {blocks:,}, the first is 0")
@@ -41,9 +44,9 @@ def stamped(plan: Plan, block: int) -> Plan:
 
 def leaves_stamps(plan: Plan) -> bool:
     """Whether the code of a plan says what it does when: its copies run beside its work, and each is a statement."""
-    entry = VARIANTS.get(plan.variant)
-    warpgroups = plan.macros.get("WARPGROUPS") and not plan.macros["INBLOCK"]
-    return entry is not None and entry.stamps and bool(warpgroups or not entry.pieces)
+    entry = KERNELS.get(plan.variant)
+    warpgroups = plan.macros.get("WARPGROUPS") and not plan.macros.get("INBLOCK")
+    return entry is not None and entry.stamps and bool(warpgroups or not getattr(entry, "pieces", None))
 
 
 def stamps_shape(plan: Plan) -> tuple[int, ...]:
@@ -64,17 +67,18 @@ def spans(stamps: NDArray[np.int64]) -> list[list[int]]:
     return found
 
 
-def row(plan: Plan, shape: Workload, block: int, stamps: NDArray[np.int64]) -> dict[str, Any]:
-    """A record's row. A tile of stamps is so many keys: where warpgroups multiply, those that are weighed together."""
-    macros = plan.macros
+def row(plan: Plan, shape: Workload, block: int, stamps: NDArray[np.int64], case: str = "") -> dict[str, Any]:
+    """A record's row. A tile of stamps is so many keys: those that are weighed together. Of arrays, `case` is the
+    workload's name, and heads count as batches."""
+    macros, B = plan.macros, shape.batch * shape.heads
     return {
         "kernel": plan.variant,
-        "case": f"{shape.B}x{shape.N}x{shape.d}",
-        "shape": [shape.B, shape.N, shape.d],
+        "case": case or f"{B}x{shape.Nk}x{shape.d}",
+        "shape": [B, shape.Nk, shape.d],
         "status": "ok",
         "reason": "",
         "block": block,
-        "keys": macros["SUB"] if macros.get("WARPGROUPS") else macros["BC"],
+        "keys": macros.get("SUB", macros["BC"]) if macros.get("WARPGROUPS") else macros["BC"],
         "spans": spans(stamps),
     }
 
@@ -91,6 +95,21 @@ def measure(gpu: Gpu, kernel: str, shape: Workload, block: int) -> dict[str, Any
             gpu.compute(plan, inputs, outputs)
         gpu.wait()
         return row(plan, shape, block, gpu.read(plan, SYMBOL, stamps_shape(plan)))
+
+
+def measure_arrays(timer: GpuTimer, kernel: str, case: ArrayCase, block: int) -> dict[str, Any]:
+    """The same of a kernel of 16 bits on a workload's arrays."""
+
+    def planner(*asked: Any) -> Plan:
+        return stamped(plan16(*asked), block)
+
+    contender = ArrayKernel(timer, kernel, case, planner=planner)
+    plan = contender.planned()
+    with case.guarded(timer.gpu):
+        contender.prepare(case.opened(timer.gpu))
+        for _ in range(2):
+            contender.run()
+    return row(plan, case.work, block, timer.gpu.read(plan, SYMBOL, stamps_shape(plan)), case.name)
 
 
 def record(timer: GpuTimer, rows: list[dict[str, Any]]) -> dict[str, Any]:
