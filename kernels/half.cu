@@ -4,7 +4,8 @@
 //           rows each. A consumer issues its next scores and P V of the last ones, and takes exponentials of the scores that are
 //           complete while the tensor cores compute. Consumers take turns in issuing (ping-pong), so that one's exponentials
 //           overlap with another's products. P never leaves the registers; m moves only when a score has grown by 2^8. To
-//           compare: AHEAD 0 waits for each product; TURNS 0 lets consumers issue whenever they can.
+//           compare: AHEAD 0 waits for each product; TURNS 0 lets consumers issue whenever they can; LAZY 0 moves m, and
+//           rescales O, for each tile of keys.
 // Geometry: As many blocks as there are multiprocessors; each takes tile after tile of BR = 64 GROUPS rows. Causal: keys behind
 //           a tile's diagonal are not touched, the longest tiles come first, each for the block that is free (half_start begins
 //           to count them), and only tiles at the diagonal pay for a mask.
@@ -39,7 +40,7 @@ __device__ __forceinline__ int next_tile(const HalfParams& p, int round) {
 }
 
 __device__ __forceinline__ void continue_softmax(Scores& S, RowState& r, const HalfParams& p) {
-    r.grown = ANY(outgrown(S, r, p));
+    r.grown = !LAZY || ANY(outgrown(S, r, p));
     if (__builtin_expect(r.grown, 0)) raise_maximum(S, r, p.scale);
     exponentiate(S, r, p.scale);
 }

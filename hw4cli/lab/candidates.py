@@ -293,10 +293,10 @@ def warps_of(tiling: Any) -> int:
 
 
 def _other_schedules(own: Any) -> tuple[Any, ...]:
-    """half's tiling without turns, and without scores ahead."""
+    """half's tiling without turns, without scores ahead, and with O rescaled for every tile of keys."""
     if not isinstance(own, half.Tiling):
         return ()
-    return own._replace(turns=False), own._replace(ahead=False, turns=False)
+    return own._replace(turns=False), own._replace(ahead=False, turns=False), own._replace(lazy=False)
 
 
 def _knobs_of(tiling: Any) -> tuple[tuple[str, int], ...]:
@@ -304,5 +304,5 @@ def _knobs_of(tiling: Any) -> tuple[tuple[str, int], ...]:
     return tuple(
         (name, int(value))
         for name, value in tiling._asdict().items()
-        if name != "keys" and not (name in ("ahead", "turns") and value)
+        if name != "keys" and not (name in ("ahead", "turns", "lazy") and value)
     )

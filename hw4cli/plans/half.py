@@ -31,7 +31,8 @@ _LAYOUT = struct.Struct(f"<{COORDINATES} Q 10i 3f 4x")
 
 class Tiling(NamedTuple):
     """How a block works: `groups` of four warps with 64 rows each, keys of a tile, buffers for tiles of K and of V,
-    whether the tensor cores sum P; the schedule: scores one tile ahead, groups in turns."""
+    whether the tensor cores sum P; the schedule: scores one tile ahead, groups in turns; and whether a row's maximum
+    moves, and O is rescaled, only when a score has grown far beyond it."""
 
     groups: int
     keys: int
@@ -39,6 +40,7 @@ class Tiling(NamedTuple):
     ones: bool = False
     ahead: bool = True
     turns: bool = True
+    lazy: bool = True
 
     @property
     def rows(self) -> int:
@@ -94,6 +96,7 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
         "ONES": int(how.ones),
         "AHEAD": int(how.ahead),
         "TURNS": int(how.turns),
+        "LAZY": int(how.lazy),
         "DYNAMIC": int(dynamic),
         "REGISTERS": registers,
         "COPY_REGISTERS": copying,

@@ -32,6 +32,7 @@ WAYS = {
     "four groups, short tiles": (Tiling(4, 64, 4), 64, BFLOAT16, 333, 270),
     "two groups, few rows": (None, 64, FLOAT16, 97, 129),
     "groups as they come": (Tiling(3, 128, 2, turns=False), 64, FLOAT16, 200, 270),
+    "O rescaled for every tile of keys": (Tiling(3, 128, 2, lazy=False), 64, FLOAT16, 200, 600),
     "one product at a time": (Tiling(3, 80, 2, ahead=False, turns=False), 128, BFLOAT16, 200, 250),
     "padded to 96": (None, 80, FLOAT16, 130, 161),
     "padded to 64": (None, 40, BFLOAT16, 300, 200),

@@ -15,6 +15,7 @@ from hw4cli.lab.candidates import plan_of
 from hw4cli.lab.measure.counted import INTEGERS, Part, count
 from hw4cli.lab.measure.model import launch_models
 from hw4cli.plans.gradients import GRADIENTS
+from hw4cli.plans.half import Tiling
 from hw4cli.plans.kernels16 import ENTRIES16
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
@@ -158,6 +159,22 @@ def test_formulas_of_kernels_of_arrays_have_what_is_counted(kernel, work, cc, sm
             rel = SHARED_BYTES.get(kernel, BYTES)
             least = 128 * counts.shared_wavefronts[1]
             assert least == pytest.approx(model.shared, rel=rel, abs=1024 * counts.threads // 32), counts.symbol
+
+
+def test_half_rescales_o_for_no_tile_of_such_keys_where_the_textbook_does_for_each():
+    """LAZY: what a group adds and multiplies on CUDA cores for five tiles of keys more, with and without."""
+    rows, each = 64, 64 * 64  # of a group, and numbers of its O
+    more = {}
+    for lazy in (True, False):
+        counted = []
+        for keys in (256, 896):
+            work = Workload("float16", 1, 1, 1, rows, keys, 64)
+            tiling = Tiling(2, 128, 2, ones=True, lazy=lazy)
+            out = run_half(work, *random_words(work), kernel="half", tiling=tiling, build=COUNTS)
+            assert out.finished
+            counted.append(out.counts[-1].total("amount", FP32))
+        more[lazy] = (counted[1] - counted[0]) / 5
+    assert each <= more[False] - more[True] <= 1.5 * each, more
 
 
 def test_every_kernel_has_formulas_that_are_held_to_counts_here():

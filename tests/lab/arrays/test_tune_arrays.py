@@ -89,8 +89,9 @@ def test_the_tiling_that_is_called_a_kernels_own_is_the_one_that_it_takes_by_its
 def test_quick_takes_five_samples_of_the_kernels_own_tiling_in_each_schedule(timer):
     rows = tune(timer, ArraySpace("half", ArrayCase(workload("B=1 H=1 N=200 d=64 dtype=fp16")), quick=True), quick=True)
     assert {row.samples for row in rows} == {5}
-    schedules = {(dict(row.knobs).get("ahead", 1), dict(row.knobs).get("turns", 1)): row.own for row in rows}
-    assert schedules == {(1, 1): True, (1, 0): False, (0, 0): False}
+    names = ("ahead", "turns", "lazy")
+    schedules = {tuple(dict(row.knobs).get(name, 1) for name in names): row.own for row in rows}
+    assert schedules == {(1, 1, 1): True, (1, 0, 1): False, (0, 0, 1): False, (1, 1, 0): False}
 
 
 def test_what_does_not_fit_a_gpus_shared_memory_is_left_out():
