@@ -15,7 +15,7 @@ from hw4cli.arrays.arguments import (
 )
 from hw4cli.arrays.float32 import Float32OnGpu, chooses
 from hw4cli.arrays.oncpu import attention_on_cpu, wide_type
-from hw4cli.arrays.ongpu import HalfOnGpu
+from hw4cli.arrays.ongpu import HalfOnGpu, tuned
 from hw4cli.arrays.operand import (
     NUMPY,
     Operand,
@@ -222,7 +222,7 @@ _OPENING = threading.Lock()
 @functools.cache
 def _open(device: int) -> tuple[HalfOnGpu, Float32OnGpu]:
     gpu = Gpu()
-    return HalfOnGpu(gpu), Float32OnGpu(gpu)
+    return HalfOnGpu(gpu, tuned(gpu)), Float32OnGpu(gpu)
 
 
 forgets(_open.cache_clear)

@@ -8,12 +8,13 @@ from typing import Any
 from hw4cli.device.driver import driver
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.launcher import Addresses, Argument, Prepared, Step, prepared
+from hw4cli.device.tuning.store import found_tiling, machine_of
 from hw4cli.errors import MachineError
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.half import MAP_BYTES, Arrays
-from hw4cli.plans.kernels16 import arguments16, plan16
+from hw4cli.plans.kernels16 import ENTRIES16, arguments16, kernel16, plan16
 from hw4cli.plans.launch import Box, Matrix, Steps
-from hw4cli.plans.plan import Plan
+from hw4cli.plans.plan import DeviceProperties, Plan
 from hw4cli.problem.workload import Workload
 
 # CUtensorMapDataType, CUtensorMapSwizzle (128 bytes), CUtensorMapL2promotion (256 bytes) of the driver's API.
@@ -37,6 +38,25 @@ def encode(box: Box) -> bytes:
             f"the driver refuses a tensor map (error {status}) of sizes {box.sizes}, strides {box.strides}"
         )
     return ctypes.string_at(at, MAP_BYTES)
+
+
+def tuned(gpu: Gpu) -> Callable[..., Plan]:
+    """What plans as `plan16` does, but where neither kernel nor tiling is named takes the tiling that `hw4 tune` kept
+    for the workload on this GPU, if it did and it is one of the kernel's space."""
+    machine = machine_of(gpu)
+
+    def planner(work: Workload, props: DeviceProperties, kernel: str = AUTO, tiling: Any = None) -> Plan:
+        if kernel == AUTO and tiling is None:
+            name = kernel16(work, props)
+            entry = ENTRIES16[name]
+            kept = found_tiling(machine, work, name, entry.tile(work, props)) if entry.tile else None
+            if kept in entry.space:
+                plan = plan16(work, props, name, kept)
+                if max(launch.shared for launch in plan.launches) <= props.shared_limit:
+                    return plan
+        return plan16(work, props, kernel, tiling)
+
+    return planner
 
 
 class HalfOnGpu:

@@ -26,7 +26,7 @@ from hw4cli.text.words import columns, counted, print_message, printable, wrappe
 if TYPE_CHECKING:
     from hw4cli.device.timing import GpuTimer
     from hw4cli.lab.arrays.named import NamedWorkload
-    from hw4cli.lab.candidates import FileSpace, Space, TunedRow
+    from hw4cli.lab.candidates import ArraySpace, FileSpace, Space, TunedRow
     from hw4cli.lab.sampling import Measurement
 
 PRESETS = ("report", "triton", "tilelang")  # of hw4cli.lab.candidates, which completion need not import
@@ -59,7 +59,7 @@ def tune(ctx: click.Context, /, what: What, as_json: bool, outputs: tuple[Path, 
 
     What cannot start is listed with the reason. The others are checked against float64, then timed in turns until their
     medians are sure. `hw4 IN OUT` goes by what was found from then on, for inputs of that size, and says so with
-    --timing (not of a workload: docs/tune.md).
+    --timing; so does attention of arrays (docs/tune.md).
 
     Exit status 0 if a candidate was timed (or, with --gpu, could start), else 1.
     """
@@ -82,7 +82,8 @@ def tune(ctx: click.Context, /, what: What, as_json: bool, outputs: tuple[Path, 
         check_place(path, *(Path(name) for name in names if name.endswith(".cu")))
     end_if_stuck()
     if arrays:
-        found, here = _of_arrays(names, arrays, others["gpu"], others["quick"], others["preset"] or "")
+        keeping = not (others["no_keep"] or others["quick"] or others["preset"])
+        found, here = _of_arrays(names, arrays, others["gpu"], others["quick"], others["preset"] or "", keeping)
         work = arrays.work
         sizes = {"shape": [work.batch * work.heads, work.Nq, work.d], "dtype": work.dtype, "causal": work.causal}
         if work.kv_heads != work.heads or work.Nk != work.Nq:
@@ -134,7 +135,7 @@ def _publish(results: Sequence[Result], machine: dict[str, Any], as_json: bool, 
 
 
 def _of_arrays(
-    names: Sequence[str], case: "NamedWorkload", gpu: str | None, quick: bool, preset: str = ""
+    names: Sequence[str], case: "NamedWorkload", gpu: str | None, quick: bool, preset: str = "", keeping: bool = False
 ) -> "tuple[list[TunedRow], dict[str, Any]]":
     """Tune kernels of arrays, each by itself, on the GPU here, and name the machine; or, for one that is not, say what
     could start. Those that were refused come last."""
@@ -148,7 +149,10 @@ def _of_arrays(
     timer, rows = _timer(), list["TunedRow"]()
     with LiveTable(["candidate", "median ms", "n"]) as live:
         for space in spaces:
-            rows += _tuned(timer, space, quick, lambda one, cells: live.update(one, [one, *cells]))
+            own = _tuned(timer, space, quick, lambda one, cells: live.update(one, [one, *cells]))
+            if keeping:
+                _keep_tiling(timer.gpu, space, own)
+            rows += own
     return sorted(rows, key=lambda row: (row.status == "refused", row.median or 0.0)), machine(timer.machine())
 
 
@@ -221,6 +225,28 @@ def _keep(gpu: Any, shape: Workload, rows: "Sequence[TunedRow]") -> None:
         return
     try:
         keep(machine_of(gpu), shape, found)
+    except OSError as error:
+        print_message(os_error(error, "keep what was found"))
+    except Hw4Error as error:
+        print_message(error)
+
+
+def _keep_tiling(gpu: Any, space: "ArraySpace", rows: "Sequence[TunedRow]") -> None:
+    """Keep the tiling that `attention` may go by, where it takes this kernel by itself: the fastest, or the kernel's
+    own if none is surely faster."""
+    from hw4cli.device.tuning.store import keep_tiling, machine_of
+    from hw4cli.lab.tune import surest
+    from hw4cli.plans.kernels16 import kernel16
+
+    work = space.case.work
+    best = surest(rows)
+    if best is None or kernel16(work, gpu.props) != space.kernel:
+        return
+    tiling = next((one.tiling for one in space.candidates(gpu.props) if one.name == best.name), None)
+    if tiling is None:
+        return
+    try:
+        keep_tiling(machine_of(gpu), work, space.kernel, tiling)
     except OSError as error:
         print_message(os_error(error, "keep what was found"))
     except Hw4Error as error:

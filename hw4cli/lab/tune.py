@@ -132,6 +132,17 @@ def finding(rows: Sequence[TunedRow], margin: float = 0.0, first: str = "") -> F
     return Finding(tuple(row.kernel for row in order), tiles)
 
 
+def surest(rows: Sequence[TunedRow]) -> TunedRow | None:
+    """The candidate of one kernel that is taken from now on: the fastest, or the kernel's own where their intervals
+    meet. None where its own was not timed."""
+    timed = [row for row in rows if row.median is not None]
+    own = next((row for row in timed if row.own), None)
+    if own is None:
+        return None
+    fastest = min(timed, key=lambda row: row.median or 0.0)
+    return fastest if (fastest.high or 0.0) < (own.low or 0.0) else own
+
+
 def gain(rows: Sequence[TunedRow]) -> str:
     """One sentence: the fastest, and what it gains over its kernel's own tile."""
     timed = [row for row in rows if row.status == "ok"]

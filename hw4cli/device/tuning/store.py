@@ -23,6 +23,7 @@ from hw4cli.system.reading import read_json
 from hw4cli.text.dates import today
 
 SCHEMA = 1
+FILES, ARRAYS = "workloads", "arrays"  # of a GPU's file: workloads of files, and of arrays
 
 
 @dataclass(frozen=True)
@@ -90,16 +91,53 @@ def found(machine: Machine, shape: Workload) -> Finding | None:
 
 def keep(machine: Machine, shape: Workload, finding: Finding) -> Path:
     """Add a finding to its GPU's file, and return that. Raises OSError and MachineError if it cannot be written."""
-    path = path_of(machine.gpu)
     entry = {
         "kernels": [*finding.kernels],
         "tiles": {name: dict(tile) for name, tile in finding.tiles.items()},
         "date": finding.date or today(),
     }
+    return _write(machine, FILES, workload(shape), entry)
+
+
+def arrays(work: Workload) -> str:
+    """The name of a workload of arrays: element type, rows, keys, d, the mask, and heads of all batches as a power of
+    two.
+
+    >>> arrays(Workload("float16", 4, 32, 8, 8192, 8192, 128, True))
+    'float16 Nq=8192 Nk=8192 d=128 heads=2^7 group=4 causal 0'
+    """
+    heads = (work.batch * work.heads).bit_length() - 1
+    mask = f" causal {work.offset}" if work.causal else ""
+    group = work.heads // work.kv_heads
+    return f"{work.dtype} Nq={work.Nq} Nk={work.Nk} d={work.d} heads=2^{heads} group={group}{mask}"
+
+
+def found_tiling(machine: Machine, work: Workload, kernel: str, own: Any) -> Any:
+    """The tiling of a kernel of arrays that was found for a workload, of the same form as its `own`; None if none was,
+    or what is kept is no such tiling."""
+    with suppress(KeyError, TypeError, ValueError, AttributeError):
+        entry = _entries(machine, ARRAYS)[arrays(work)]
+        kept, like = entry["tiling"], own._asdict()
+        alike = [type(kept[name]) is type(like[name]) and 0 <= kept[name] < 2**31 for name in like]
+        if entry["kernel"] == kernel and kept.keys() == like.keys() and all(alike):
+            return type(own)(**kept)
+    return None
+
+
+def keep_tiling(machine: Machine, work: Workload, kernel: str, tiling: Any) -> Path:
+    """Keep a tiling of a kernel of arrays, and return the file. Raises as `keep` does."""
+    entry = {"kernel": kernel, "tiling": tiling._asdict(), "date": today()}
+    return _write(machine, ARRAYS, arrays(work), entry)
+
+
+def _write(machine: Machine, kind: str, name: str, entry: Mapping[str, Any]) -> Path:
+    """Add an entry to a GPU's file, beside those that count, and return that."""
+    path = path_of(machine.gpu)
     path.parent.mkdir(parents=True, exist_ok=True)
     with locked(path.parent):
-        document = {**_head(machine), "workloads": {**_entries(machine), workload(shape): entry}}
-        write_text(path, json.dumps(document, indent=1) + "\n")
+        kept = {one: _entries(machine, one) for one in (FILES, ARRAYS)}
+        kept[kind] = {**kept[kind], name: dict(entry)}
+        write_text(path, json.dumps({**_head(machine), **kept}, indent=1) + "\n")
     return path
 
 
@@ -114,10 +152,11 @@ def _is_tile(tile: Any) -> bool:
     return whole and {"BR", "BC"} <= {*tile}
 
 
-def _entries(machine: Machine) -> dict[str, Any]:
-    """The workloads of a GPU's file; none if it is missing, damaged, or of another machine or version of hw4."""
+def _entries(machine: Machine, kind: str = FILES) -> dict[str, Any]:
+    """The workloads of a GPU's file, of files or of arrays; none if it is missing, damaged, or of another machine or
+    version of hw4."""
     with suppress(OSError, ValueError, TypeError, AttributeError):
         document = read_json(path_of(machine.gpu))
         if _head(machine).items() <= document.items():
-            return dict(document["workloads"]) if isinstance(document.get("workloads"), dict) else {}
+            return dict(document[kind]) if isinstance(document.get(kind), dict) else {}
     return {}

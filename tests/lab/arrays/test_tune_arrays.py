@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from importlib import import_module
 from types import SimpleNamespace
 
 import fakecupy
@@ -12,6 +13,7 @@ from helpers import ROOT, csv_rows, fails, fits, hw4_env, on_a_terminal
 from slow import quick_of_each, slow
 from test_measure import Answering
 
+from hw4cli.arrays.ongpu import tuned
 from hw4cli.cli.tune import OF_ARRAYS
 from hw4cli.device.timing import Sample
 from hw4cli.errors import MachineError
@@ -150,3 +152,19 @@ def test_a_table_fits_the_terminal():
 )
 def test_a_wrong_request_is_refused_in_a_sentence(hw4, arguments, words):
     fails(hw4("tune", *arguments), 2, words)
+
+
+def test_the_command_keeps_the_fastest_tiling_for_attention_to_go_by(timer, monkeypatch, tmp_path):
+    """Where the intervals of the medians lie apart."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
+    timer.gpu.name, timer.gpu.code.driver, timer.gpu.code.compiler_id = "Test GPU", 13000, "nvrtc"
+    command = import_module("hw4cli.cli.tune")
+    case = workload("B=1 H=4 N=700 d=64 dtype=fp16")
+    monkeypatch.setattr(command, "_timer", lambda: timer)
+    monkeypatch.setattr(command, "machine", lambda facts: {})
+    before = tuned(timer.gpu)(case.work, DEVICES[90])
+    command._of_arrays(["half"], case, None, False, keeping=False)
+    assert tuned(timer.gpu)(case.work, DEVICES[90]) == before == plan16(case.work, DEVICES[90])
+    command._of_arrays(["half"], case, None, False, keeping=True)
+    macros = tuned(timer.gpu)(case.work, DEVICES[90]).macros
+    assert (macros["GROUPS"], macros["STAGES"]) == (3, 4), "which the GPU of this test is fast with"
