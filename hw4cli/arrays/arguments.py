@@ -18,13 +18,23 @@ NOT_SUPPORTED = {
     "dropout": {"dropout", "dropout_p"},
     "a bias, or a mask that is not causal,": {"attn_mask", "attn_bias", "bias", "mask", "alibi_slopes", "softcap"},
     "a window of keys": {"window", "window_size", "sliding_window"},
-    "more than one length in a call": {"cu_seqlens_q", "cu_seqlens_k", "max_seqlen_q", "max_seqlen_k"}
-    | {"seqlens", "cache_seqlens", "key_padding_mask"},
+    "a cache of keys that grows": {"cache_seqlens", "block_table", "page_table"},
 }
 
 
 # What other libraries call an argument of ours.
-MEANT = {"is_causal": "causal", "softmax_scale": "scale", "sm_scale": "scale"}
+MEANT = {
+    "is_causal": "causal",
+    "softmax_scale": "scale",
+    "sm_scale": "scale",
+    "seqlens": "lengths",
+    "seqlens_k": "lengths",
+    "seqused_k": "lengths",
+    "seqlens_q": "q_lengths",
+    "seqused_q": "q_lengths",
+    "key_padding_mask": "lengths",
+}
+NEEDLESS = {"max_seqlen", "max_seqlen_q", "max_seqlen_k"}  # what follows from others here
 
 
 def refuse(function: str, arguments: Iterable[str]) -> None:
@@ -32,6 +42,8 @@ def refuse(function: str, arguments: Iterable[str]) -> None:
     for name in arguments:
         if name in MEANT:
             raise TypeError(f"{function}() has no argument {name!r}: here it is {MEANT[name]}=")
+        if name in NEEDLESS:
+            raise TypeError(f"{function}() has no argument {name!r}: it follows from cu_seqlens, leave it out")
         for what, names in NOT_SUPPORTED.items():
             if name in names:
                 raise TypeError(f"{function}() has no argument {name!r}: {what} is not supported")

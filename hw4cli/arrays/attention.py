@@ -1,6 +1,7 @@
 """Attention of arrays: checks them, and computes it where they are."""
 
 import functools
+import math
 import threading
 from typing import Any, Never
 
@@ -28,6 +29,7 @@ from hw4cli.arrays.operand import (
     stream_of,
 )
 from hw4cli.arrays.repeated import FORWARD, are_plain, call_of, forward
+from hw4cli.arrays.sequences import RIGHT, clear_gaps, four_dimensions, lse_of, part_of, sequences_of
 from hw4cli.arrays.staged import Staged, is_loadable
 from hw4cli.device.gpu import Gpu, import_cupy
 from hw4cli.device.launcher import Prepared, forgets
@@ -53,6 +55,11 @@ def attention(
     bounds: tuple[float, float, float] | None = None,
     return_lse: bool = False,
     out: Any = None,
+    lengths: Any = None,
+    q_lengths: Any = None,
+    padding: str = RIGHT,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
     **not_supported: Never,
 ) -> Any:
     """O = softmax(scale Q Kᵀ) V, for arrays of NumPy (on the CPU), CuPy or torch (on their GPU, on the current stream).
@@ -64,12 +71,20 @@ def attention(
     v, choose the kernel; without bounds they are read, which waits for the GPU: float32 always, 16 bits for max_error.
 
     Returns O, like q, or `out` where it is given; with return_lse also the float32 (batch, heads, Nq) logarithms of the
-    sums of exp(score), -inf where a row sees no key. GPUs are not waited for else. On a GPU, arrays whose rows are no
+    sums of exp(score), -inf where a row sees no key.
+
+    Sequences of several lengths, as lists or arrays of integers: of padded arrays, `lengths` are the numbers of keys of
+    each batch, `q_lengths` those of rows, all of them where they are not given, with the padding behind or before them;
+    of packed arrays (N, heads, d) with layout="BNHD", or (heads, N, d), sequence n has the rows from cu_seqlens_q[n] to
+    cu_seqlens_q[n + 1] and the keys likewise, and the LSE is (heads, Nq). Masks are those of each sequence by itself.
+    What belongs to none is neither read nor waited for; its rows of O are 0.
+
+    GPUs are not waited for else. On a GPU, arrays whose rows are no
     whole chunks of 16 bytes (of another d) are copied, and float32 ones whose rows do not follow one another; nothing
     else is. Any thread may call, and a CUDA graph may capture it.
 
-    Raises TypeError for arrays of other libraries or element types, and for dropout, biases, windows and sequences of
-    several lengths, which are not supported; ValueError for shapes, strides, devices or options that do not fit;
+    Raises TypeError for arrays of other libraries or element types, and for dropout, biases and windows, which are not
+    supported; ValueError for shapes, strides, devices or options that do not fit;
     MachineError if the GPU cannot do it.
 
     >>> import numpy as np
@@ -78,7 +93,8 @@ def attention(
     (1, 2, 5, 8)
     """
     flags = type(causal) is bool and type(return_lse) is bool
-    options = (causal, align, scale, layout, kernel, max_error, bounds, return_lse) if flags and out is None else None
+    is_whole = lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is out is None
+    options = (causal, align, scale, layout, kernel, max_error, bounds, return_lse) if flags and is_whole else None
     if options and not not_supported and are_plain(options[:6], bounds):
         call = FORWARD.find(options, (q, k, v))
         made = forward(call, q, k, v) if call is not None else None
@@ -89,6 +105,21 @@ def attention(
     refuse("attention", not_supported)
     check_layout(layout)
     check_flags(causal=causal, return_lse=return_lse)
+    asked = lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k
+    if not lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None:
+        return _of_sequences(
+            (q, k, v),
+            asked,
+            out,
+            bounds,
+            causal=causal,
+            align=align,
+            scale=scale,
+            layout=layout,
+            kernel=kernel,
+            max_error=max_error,
+            return_lse=return_lse,
+        )
     operands = operand("q", q, layout), operand("k", k, layout), operand("v", v, layout)
     work = workload_of(operands, causal, align, scale)
     allowed, reach = checked_error(max_error), checked_bounds(bounds)
@@ -96,11 +127,8 @@ def attention(
     like_q = operands[0]
     result = empty_like(like_q, like_q.array.shape) if out is None else out
     o = operand("out", result, layout)
-    check_like(o, like_q, "q")
-    if o.shape != like_q.shape:
-        raise ValueError(f"out has shape {tuple(result.shape)}: give that of q, {tuple(q.shape)}")
     if out is not None:
-        check_out(o, operands)
+        _check_place(o, operands)
     lse = empty_like(like_q, (work.batch, work.heads, work.Nq), FLOAT32) if return_lse else None
     if like_q.library == NUMPY:
         if work.dtype != FLOAT32 and allowed is not None:
@@ -111,6 +139,51 @@ def attention(
         if options and launches:
             FORWARD.put(options, (q, k, v), call_of(like_q, launches, (result,), lse))
     return (result, lse) if return_lse else result
+
+
+def _check_place(o: Operand, operands: tuple[Operand, ...]) -> None:
+    """Raise TypeError or ValueError unless O can be written there."""
+    q = operands[0]
+    check_like(o, q, "q")
+    if o.shape != q.shape:
+        raise ValueError(f"out has shape {tuple(o.array.shape)}: give that of q, {tuple(q.array.shape)}")
+    check_out(o, operands)
+
+
+def _of_sequences(
+    arrays: tuple[Any, Any, Any], asked: tuple[Any, ...], out: Any, bounds: Any, *, layout: str, **options: Any
+) -> Any:
+    """What `attention` returns for sequences of several lengths: all arguments are checked before any is computed."""
+    *_, cu_seqlens_q, cu_seqlens_k = asked
+    packed = not cu_seqlens_q is cu_seqlens_k is None
+    operands = tuple(four_dimensions(name, x, layout, packed) for name, x in zip("qkv", arrays, strict=True))
+    work = workload_of(operands, options["causal"], options["align"], options["scale"])
+    sequences = sequences_of(work.batch, work.Nq, work.Nk, *asked)
+    checked_bounds(bounds)
+    allowed = checked_error(options["max_error"])
+    _check_kernel(options["kernel"], work, operands[0])
+    like_q = operands[0]
+    result = empty_like(like_q, tuple(arrays[0].shape)) if out is None else out
+    o = four_dimensions("out", result, layout, packed)
+    if out is not None:
+        _check_place(o, operands)
+    rows = work.batch, work.heads, work.Nq
+    lse = empty_like(like_q, rows[1:] if packed else rows, FLOAT32) if options["return_lse"] else None
+    if not sequences.fills_rows:
+        clear_gaps(result, layout, sequences)
+        if lse is not None:
+            lse[...] = -math.inf
+    is_read = allowed is not None or (work.dtype == FLOAT32 and options["kernel"] == AUTO)
+    if bounds is None and is_read and like_q.library != NUMPY:  # once, not for each sequence
+        found = absmax(operands)
+        bounds = found if all(map(math.isfinite, found)) else None
+    for part in sequences.parts:
+        q, o = (part_of(x, layout, sequences, part) for x in (arrays[0], result))
+        k, v = (part_of(x, layout, sequences, part, keys=True) for x in arrays[1:])
+        found = attention(q, k, v, out=o, bounds=bounds, layout=layout, **options)
+        if lse is not None:
+            lse_of(lse, sequences, part)[...] = found[1]
+    return result if lse is None else (result, lse)
 
 
 def workload_of(operands: tuple[Operand, ...], causal: bool, align: str, scale: Any) -> Workload:

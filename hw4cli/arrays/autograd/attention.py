@@ -7,9 +7,10 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
 from hw4cli.arrays.arguments import check_align, check_flags, checked_number, refuse
-from hw4cli.arrays.autograd import eager
+from hw4cli.arrays.autograd import eager, sequences
 from hw4cli.arrays.autograd.operators import attend, usual_kernel
 from hw4cli.arrays.operand import check_dense
+from hw4cli.arrays.sequences import RIGHT, numbers_of
 from hw4cli.problem.workload import TOP_LEFT
 
 NAMES = "query", "key", "value"
@@ -27,6 +28,11 @@ def attention(
     *,
     align: str = TOP_LEFT,
     kernel: str | None = None,
+    lengths: Any = None,
+    q_lengths: Any = None,
+    padding: str = RIGHT,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
     **not_supported: Never,
 ) -> Any:
     """softmax(scale Q Kᵀ) V with gradients, in place of torch.nn.functional.scaled_dot_product_attention.
@@ -37,6 +43,10 @@ def attention(
     with align="bottom-right", 0 to i + Nk - Nq. scale: 1/sqrt(d) by default. `kernel`: of the
     forward pass, as in hw4cli.attention; by default "auto", and for float32 on a GPU "flash", whose errors are
     float32's own.
+
+    Sequences of several lengths: `lengths` are the numbers of keys of each batch of padded tensors of four dimensions,
+    `q_lengths` those of rows, `padding` where the padding lies, "right" or "left"; packed tensors (heads, N, d) have
+    cu_seqlens_q and cu_seqlens_k, as in hw4cli.attention. Numbers on a GPU are waited for.
 
     The forward pass is hw4cli.attention, the backward pass hw4cli.attention_backward: on the tensors' GPU and torch's
     current stream, with the same bits in every run. It is an operator for torch.compile, torch.autocast, torch.no_grad,
@@ -53,13 +63,17 @@ def attention(
     """
     tensors = query, key, value
     given = None
-    if attn_mask is None and not not_supported and not eager.is_compiling():
+    is_whole, asked = lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None, {}
+    if not is_whole:
+        asked = {"lengths": lengths, "q_lengths": q_lengths, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
+    if attn_mask is None and is_whole and not not_supported and not eager.is_compiling():
         given = eager.options_of(is_causal, enable_gqa, align, scale, kernel, dropout_p)
         found = None if given is None else eager.repeated(query, key, value, given)
         if found is not None:
             return found
     if has_torch_function(tensors):  # a tracer's proxy, or a tensor of another kind, which says how it is called
         options = {"scale": scale, "enable_gqa": enable_gqa, "align": align, "kernel": kernel, **not_supported}
+        options |= {} if is_whole else {**asked, "padding": padding}
         return handle_torch_function(attention, tensors, *tensors, attn_mask, dropout_p, is_causal, **options)
     refuse("attention", not_supported)
     check_flags(is_causal=is_causal, enable_gqa=enable_gqa)
@@ -71,6 +85,11 @@ def attention(
     if checked_number("dropout_p", dropout_p):
         raise ValueError(f"dropout_p is {dropout_p}: there is no dropout here, give 0")
     query, key, value = _alike(query, key, value)
+    if not is_whole:
+        _shape_of_result(query, key, value, enable_gqa)
+        options = {"causal": bool(is_causal), "align": align, "scale": scale, "padding": padding}
+        numbers = {name: given if given is None else numbers_of(name, given) for name, given in asked.items()}
+        return sequences.attend(query, key, value, {"kernel": kernel or usual_kernel(query), **options, **numbers})
     *leading, Nq, d = _shape_of_result(query, key, value, enable_gqa)
     q, k, v = _with_four_dimensions((query, key, value), leading)
     shape = (*leading, Nq, d)[-max(x.dim() for x in tensors) :]

@@ -22,7 +22,7 @@ def forward_on_cpu(
     tensors: tuple[Tensor, ...], o: Tensor, lse: Tensor, *, causal: bool, align: str, scale: float | None, kernel: str
 ) -> None:
     """Writes O and the LSE."""
-    q, k, v = arrays = [_array(x) for x in tensors]
+    q, k, v = arrays = [array_of(x) for x in tensors]
     if o.dtype == torch.float64:
         work, operands = _of_float64(q, k, v, causal, align, scale)
         result = operand("o", o.numpy(), "BHND")
@@ -37,7 +37,7 @@ def backward_on_cpu(
     tensors: tuple[Tensor, ...], made: tuple[Tensor, ...], *, causal: bool, align: str, scale: float | None
 ) -> None:
     """Writes dQ, dK and dV."""
-    do, q, k, v, o, lse = (_array(x) for x in tensors)
+    do, q, k, v, o, lse = (array_of(x) for x in tensors)
     if q.dtype == np.float64:
         work, _ = _of_float64(q, k, v, causal, align, scale)
         found = exact_gradients(do, q, k, v, causal=causal, offset=work.offset, scale=work.scale)
@@ -47,7 +47,8 @@ def backward_on_cpu(
         tensor.copy_(torch.from_numpy(result))
 
 
-def _array(x: Tensor) -> Any:
+def array_of(x: Tensor) -> Any:
+    """NumPy's array in the same memory; of bfloat16, which NumPy has not, a wider copy."""
     x = x.detach()
     return (x.float() if x.dtype == torch.bfloat16 else x).numpy()
 

@@ -10,7 +10,7 @@ knows strides, say what the true ones do.
 """
 
 from functools import partial
-from typing import Any
+from typing import Any, NoReturn
 
 import torch
 from torch import Tensor
@@ -31,9 +31,9 @@ def forward(
         o, lse = _forward_fake(q, k, v, causal, align, scale, kernel)
         forward_on_cpu((q, k, v), o, lse, causal=causal, align=align, scale=scale, kernel=kernel)
         return o, lse
-    layout, turned = _seen((q, k, v))
-    o, lse = attention(*turned, causal=causal, align=align, scale=scale, layout=layout, kernel=kernel, return_lse=True)
-    return _turned(o, layout), lse
+    layout, arrays = readable((q, k, v))
+    o, lse = attention(*arrays, causal=causal, align=align, scale=scale, layout=layout, kernel=kernel, return_lse=True)
+    return turned(o, layout), lse
 
 
 def _forward_fake(
@@ -65,10 +65,9 @@ def _backward(
         made = _backward_fake(do, q, k, v)
         backward_on_cpu((do, q, k, v, o, lse), made, causal=causal, align=align, scale=scale)
         return made
-    layout, turned = _seen((q, do, k, v, o))
-    q, do, k, v, o = turned
+    layout, (q, do, k, v, o) = readable((q, do, k, v, o))
     dq, dk, dv = attention_backward(do, q, k, v, o, lse, causal=causal, align=align, scale=scale, layout=layout)
-    return _turned(dq, layout), _turned(dk, layout), _turned(dv, layout)
+    return turned(dq, layout), turned(dk, layout), turned(dv, layout)
 
 
 def _backward_fake(do: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: object) -> tuple[Tensor, Tensor, Tensor]:
@@ -80,39 +79,47 @@ def usual_kernel(q: Tensor) -> str:
     return FLOAT32_FORWARD if q.is_cuda and q.dtype == torch.float32 else AUTO
 
 
-def _layout(q: Tensor) -> str:
+def layout_of(q: Tensor) -> str:
     """How q lies in memory: "BNHD" where the heads of a row lie side by side."""
-    return "BNHD" if q.shape[1] > 1 and q.shape[2] > 1 and q.stride(1) < q.stride(2) else "BHND"
+    return "BNHD" if q.shape[-3] > 1 and q.shape[-2] > 1 and q.stride(-3) < q.stride(-2) else "BHND"
 
 
-def _turned(x: Tensor, layout: str) -> Tensor:
-    """(batch, heads, N, d) as the layout has it, or back, without a copy."""
-    return x.transpose(1, 2) if layout == "BNHD" else x
+def turned(x: Tensor, layout: str) -> Tensor:
+    """(batch, heads, N, d) as the layout has it, or back, without a copy; or the same without a batch."""
+    return x.transpose(-3, -2) if layout == "BNHD" else x
 
 
 def _like(x: Tensor, q: Tensor) -> Tensor:
     """New memory for a tensor like x, laid out as q is."""
-    layout = _layout(q)
-    return _turned(x.new_empty(_turned(x, layout).shape), layout)
+    layout = layout_of(q)
+    return turned(x.new_empty(turned(x, layout).shape), layout)
 
 
-def _seen(tensors: tuple[Tensor, ...]) -> tuple[str, list[Tensor]]:
+def readable(tensors: tuple[Tensor, ...]) -> tuple[str, list[Tensor]]:
     """The layout of the first one, and all as it has them; copies of those that the kernels cannot read."""
-    layout = _layout(tensors[0])
-    return layout, [_turned(x if is_readable(x) else x.contiguous().clone(), layout) for x in tensors]
+    layout = layout_of(tensors[0])
+    return layout, [turned(x if is_readable(x) else x.contiguous().clone(), layout) for x in tensors]
 
 
 def is_readable(x: Tensor) -> bool:
     """Whether the rows are chunks of 16 bytes that do not overlap: see check_rows in hw4cli/arrays/attention.py. Others
     are copied anyway where they are no whole chunks: hw4cli/arrays/staged.py."""
     chunk = 16 // x.element_size()
-    if x.shape[3] % chunk:
+    if x.shape[-1] % chunk:
         return True
-    steps = zip(x.stride()[:3], x.shape[:3], strict=True)
+    steps = zip(x.stride()[:-1], x.shape[:-1], strict=True)
     return (
-        x.stride(3) == 1
+        x.stride(-1) == 1
         and x.data_ptr() % 16 == 0
         and all(size == 1 or (step > 0 and step % chunk == 0) for step, size in steps)
+    )
+
+
+def refuse_forward_mode() -> NoReturn:
+    """Raise NotImplementedError."""
+    raise NotImplementedError(
+        "attention of hw4cli.torch has no forward-mode derivative (torch.func.jvp, jacfwd, hessian): take the "
+        "backward pass (torch.func.vjp, jacrev, or backward())"
     )
 
 
@@ -138,10 +145,7 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> Any:
-        raise NotImplementedError(
-            "attention of hw4cli.torch has no forward-mode derivative (torch.func.jvp, jacfwd, hessian): take the "
-            "backward pass (torch.func.vjp, jacrev, or backward())"
-        )
+        refuse_forward_mode()
 
     @staticmethod
     def vmap(*arguments: Any) -> Any:

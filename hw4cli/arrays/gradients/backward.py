@@ -10,6 +10,7 @@ from hw4cli.arrays.gradients.oncpu import backward_on_cpu
 from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
 from hw4cli.arrays.operand import NUMPY, Operand, address_of, empty_like, operand, stream_of
 from hw4cli.arrays.repeated import BACKWARD, are_plain, backward, call_of
+from hw4cli.arrays.sequences import RIGHT, four_dimensions, lse_of, part_of, sequences_of
 from hw4cli.arrays.staged import Staged, is_loadable
 from hw4cli.device.gpu import Gpu, import_cupy
 from hw4cli.device.launcher import Prepared, forgets
@@ -34,12 +35,18 @@ def attention_backward(
     scale: float | None = None,
     layout: str = "BHND",
     kernel: str = AUTO,
+    lengths: Any = None,
+    q_lengths: Any = None,
+    padding: str = RIGHT,
+    cu_seqlens_q: Any = None,
+    cu_seqlens_k: Any = None,
     **not_supported: Never,
 ) -> tuple[Any, Any, Any]:
     """dQ, dK and dV of `attention`, where O has the gradient dO; for arrays of NumPy, CuPy or torch, where they are.
 
-    q, k, v, causal, align, scale and layout are what `attention` was given; o and lse what it returned with
-    return_lse=True: o like q, lse float32 (batch, heads, Nq), contiguous. do is like q. Elements are float16, bfloat16
+    q, k, v, causal, align, scale, layout and lengths are what `attention` was given; o and lse what it returned with
+    return_lse=True: o like q, lse float32 (batch, heads, Nq), contiguous. do is like q. Rows and keys of no sequence
+    have the gradient 0. Elements are float16, bfloat16
     or float32; products and sums are in float32. No sum depends on the order in which blocks run: the same arrays give
     the same bits in every run. GPUs are not waited for, and nothing is copied there but rows that are no whole
     chunks of 16 bytes.
@@ -59,7 +66,45 @@ def attention_backward(
     True
     """
     refuse("attention_backward", not_supported)
-    return _gradients((do, q, k, v, o, lse), causal, align, scale, layout, kernel, whole=True)
+    options = causal, align, scale, layout, kernel
+    if lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None:
+        return _gradients((do, q, k, v, o, lse), *options, whole=True)
+    asked = lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k
+    return _of_sequences((do, q, k, v, o, lse), asked, *options)
+
+
+def _of_sequences(
+    arrays: tuple[Any, ...],
+    asked: tuple[Any, ...],
+    causal: bool,
+    align: str,
+    scale: float | None,
+    layout: str,
+    kernel: str,
+) -> tuple[Any, Any, Any]:
+    """The gradients of sequences of several lengths: all arguments are checked before any is computed."""
+    do, q, k, v, o, lse = arrays
+    _check_options(causal, layout, kernel)
+    packed = not asked[3] is asked[4] is None
+    given = _operands((q, k, v, o, do), layout, packed)
+    work = workload_of(given[:3], causal, align, scale)
+    sequences = sequences_of(work.batch, work.Nq, work.Nk, *asked)
+    _check_like_q(given)
+    _checked_lse(lse[None] if packed and hasattr(lse, "shape") else lse, work, given[0])
+    fills = sequences.fills_rows, sequences.fills_keys, sequences.fills_keys
+    made = tuple(empty_like(x, tuple(array.shape)) for x, array in zip(given[:3], (q, k, v), strict=True))
+    for result, is_filled in zip(made, fills, strict=True):
+        if not is_filled:
+            result[...] = 0
+    for part in sequences.parts:
+        cut = [part_of(x, layout, sequences, part) for x in (do, q, o, made[0])]
+        of_do, of_q, of_o, dq = cut
+        of_k, of_v, dk, dv = (part_of(x, layout, sequences, part, keys=True) for x in (k, v, *made[1:]))
+        sums = lse_of(lse, sequences, part)
+        sums = sums.contiguous() if hasattr(sums, "contiguous") else sums.copy()
+        of_part = of_do, of_q, of_k, of_v, of_o, sums
+        _gradients(of_part, causal, align, scale, layout, kernel, whole=True, results=(dq, dk, dv))
+    return made[0], made[1], made[2]
 
 
 def gradients_of_some_keys(
@@ -71,28 +116,30 @@ def gradients_of_some_keys(
 
 
 def _gradients(
-    arrays: tuple[Any, ...], causal: bool, align: str, scale: float | None, layout: str, kernel: str, whole: bool
+    arrays: tuple[Any, ...],
+    causal: bool,
+    align: str,
+    scale: float | None,
+    layout: str,
+    kernel: str,
+    whole: bool,
+    results: tuple[Any, ...] = (),
 ) -> tuple[Any, Any, Any]:
+    """dQ, dK and dV, in new arrays or in `results`."""
     options = causal, align, scale, layout, kernel, whole
-    is_known = type(causal) is bool and are_plain(options)
+    is_known = type(causal) is bool and are_plain(options) and not results
     call = BACKWARD.find(options, arrays) if is_known else None
     repeated = backward(call, *arrays) if call is not None else None
     if repeated is not None:
         return repeated
     do, q, k, v, o, lse = arrays
-    check_layout(layout)
-    check_flags(causal=causal)
-    if kernel not in (AUTO, *GRADIENTS):
-        raise ValueError(f"kernel is {kernel!r}: give {' or '.join(map(repr, (AUTO, *GRADIENTS)))}")
-    given = tuple(operand(name, array, layout) for name, array in (("q", q), ("k", k), ("v", v), ("o", o), ("do", do)))
+    _check_options(causal, layout, kernel)
+    given = _operands((q, k, v, o, do), layout)
     work = workload_of(given[:3], causal, align, scale)
+    _check_like_q(given)
     like_q = given[0]
-    for other in given[3:]:
-        check_like(other, like_q, "q")
-        if other.shape != like_q.shape:
-            raise ValueError(f"{other.name} has shape {tuple(other.array.shape)}: give that of q, {tuple(q.shape)}")
     log_sums = _checked_lse(lse, work, like_q)
-    results = tuple(empty_like(x, tuple(x.array.shape)) for x in given[:3])
+    results = results or tuple(empty_like(x, tuple(x.array.shape)) for x in given[:3])
     made = tuple(operand(name, x, layout) for name, x in zip(("dq", "dk", "dv"), results, strict=True))
     if like_q.library == NUMPY:
         backward_on_cpu(work, given, lse, made, whole)
@@ -101,6 +148,29 @@ def _gradients(
         if is_known and launches:
             BACKWARD.put(options, arrays, call_of(like_q, launches, results))
     return results[0], results[1], results[2]
+
+
+def _check_options(causal: bool, layout: str, kernel: str) -> None:
+    check_layout(layout)
+    check_flags(causal=causal)
+    if kernel not in (AUTO, *GRADIENTS):
+        raise ValueError(f"kernel is {kernel!r}: give {' or '.join(map(repr, (AUTO, *GRADIENTS)))}")
+
+
+def _operands(arrays: tuple[Any, ...], layout: str, packed: bool = False) -> tuple[Operand, ...]:
+    """q, k, v, o and do."""
+    named = zip(("q", "k", "v", "o", "do"), arrays, strict=True)
+    return tuple(four_dimensions(name, array, layout, packed) for name, array in named)
+
+
+def _check_like_q(given: tuple[Operand, ...]) -> None:
+    """Raise TypeError or ValueError unless o and do, which stand behind q, k and v, are like q."""
+    q = given[0]
+    for other in given[3:]:
+        check_like(other, q, "q")
+        if other.shape != q.shape:
+            shape = tuple(other.array.shape)
+            raise ValueError(f"{other.name} has shape {shape}: give that of q, {tuple(q.array.shape)}")
 
 
 def _checked_lse(lse: Any, work: Workload, like_q: Operand) -> Operand:

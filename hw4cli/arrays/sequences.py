@@ -1,0 +1,227 @@
+"""Sequences of several lengths in one call: padded arrays, in which a batch is a sequence and padding, and packed ones,
+in which sequences lie one after the other.
+
+A sequence is some rows of a batch of Q and O with some keys of the same batch of K and V. Neighbours of the same
+lengths are computed together, as batches of one workload; others one after the other, each by the kernel that is the
+fastest for it, on the same stream. Rows and keys of no sequence are not read: whatever lies there, not even NaN, has
+an effect.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hw4cli.arrays.operand import TORCH, Operand, is_capturing, operand
+from hw4cli.problem.workload import is_whole
+
+LEFT, RIGHT = "left", "right"  # where the padding of padded arrays lies
+NAMES = "lengths", "q_lengths", "cu_seqlens_q", "cu_seqlens_k"  # the arguments that ask for sequences
+
+
+class Span(NamedTuple):
+    """A sequence: its batch, its first row and how many it has, its first key and how many."""
+
+    batch: int
+    row: int
+    rows: int
+    key: int
+    keys: int
+
+
+class Part(NamedTuple):
+    """Neighbouring sequences of the same lengths: the first one, and how many they are."""
+
+    first: Span
+    batches: int
+
+
+class Sequences(NamedTuple):
+    """What one call computes. `packed`: the arrays have one batch, and sequences follow one another in it; `rows` and
+    `keys` are all that there are in the arrays of each batch."""
+
+    spans: tuple[Span, ...]
+    packed: bool
+    rows: int
+    keys: int
+
+    @property
+    def parts(self) -> Iterator[Part]:
+        """The sequences that have rows and keys."""
+        first, count = None, 0
+        for span in self.spans:
+            if not span.rows or not span.keys:
+                continue
+            if first is not None and self._follows(span, first, count):
+                count += 1
+                continue
+            if first is not None:
+                yield Part(first, count)
+            first, count = span, 1
+        if first is not None:
+            yield Part(first, count)
+
+    def _follows(self, span: Span, first: Span, count: int) -> bool:
+        """Whether it lies so far behind as if each of the `count` sequences from the first on were a batch."""
+        apart = (0, count * first.rows, count * first.keys) if self.packed else (count, 0, 0)
+        where = first.batch + apart[0], first.row + apart[1], first.rows, first.key + apart[2], first.keys
+        return span == where
+
+    @property
+    def fills_rows(self) -> bool:
+        """Whether each row is one of a sequence that has keys."""
+        return self._fill(sum(span.rows for span in self.spans if span.keys), self.rows)
+
+    @property
+    def gaps(self) -> Iterator[tuple[int, int, int]]:
+        """Rows of a batch that are none of a sequence with keys: its number, the first row, and the row behind."""
+        ends = {0: 0} if self.packed else dict.fromkeys(range(len(self.spans)), 0)
+        for span in self.spans:
+            if span.rows and span.keys:
+                if span.row > ends[span.batch]:
+                    yield span.batch, ends[span.batch], span.row
+                ends[span.batch] = span.row + span.rows
+        yield from ((batch, end, self.rows) for batch, end in ends.items() if end < self.rows)
+
+    @property
+    def fills_keys(self) -> bool:
+        """Whether each key is one of a sequence that has rows."""
+        return self._fill(sum(span.keys for span in self.spans if span.rows), self.keys)
+
+    def _fill(self, found: int, each: int) -> bool:
+        return found == each * (1 if self.packed else len(self.spans))
+
+
+def sequences_of(
+    batch: int, Nq: int, Nk: int, lengths: Any, q_lengths: Any, padding: str, cu_seqlens_q: Any, cu_seqlens_k: Any
+) -> Sequences:
+    """The sequences that the arguments of `attention` ask for, of arrays with so many batches, rows and keys.
+
+    Numbers on a GPU are waited for. Raises TypeError or ValueError, before anything is computed, for arguments that do
+    not go together, numbers that are no integers, are less than 0, or lie beyond the arrays, and while a CUDA graph is
+    captured if they are on a GPU.
+    """
+    if cu_seqlens_q is not None or cu_seqlens_k is not None:
+        if lengths is not None or q_lengths is not None:
+            raise ValueError("cu_seqlens are of packed arrays, lengths of padded ones: give either")
+        if cu_seqlens_q is None or cu_seqlens_k is None:
+            raise ValueError("packed arrays need both cu_seqlens_q and cu_seqlens_k")
+        return _packed(Nq, Nk, _starts("cu_seqlens_q", cu_seqlens_q, Nq), _starts("cu_seqlens_k", cu_seqlens_k, Nk))
+    if padding not in (LEFT, RIGHT):
+        raise ValueError(f"padding is {padding!r}: give {LEFT!r} or {RIGHT!r}")
+    keys, rows = _counts("lengths", lengths, batch, Nk), _counts("q_lengths", q_lengths, batch, Nq)
+
+    def span(number: int) -> Span:
+        first = (Nq - rows[number], Nk - keys[number]) if padding == LEFT else (0, 0)
+        return Span(number, first[0], rows[number], first[1], keys[number])
+
+    return Sequences(tuple(map(span, range(batch))), False, Nq, Nk)
+
+
+def _packed(Nq: int, Nk: int, of_rows: list[int], of_keys: list[int]) -> Sequences:
+    if len(of_rows) != len(of_keys):
+        counts = f"{len(of_rows) - 1} sequences, cu_seqlens_k of {len(of_keys) - 1}"
+        raise ValueError(f"cu_seqlens_q is of {counts}: give as many of both")
+    both = zip(pairwise(of_rows), pairwise(of_keys), strict=True)
+    spans = (Span(0, row, end - row, key, key_end - key) for (row, end), (key, key_end) in both)
+    return Sequences(tuple(spans), True, Nq, Nk)
+
+
+def _counts(name: str, given: Any, batch: int, most: int) -> list[int]:
+    """So many numbers from 0 to `most`; all of them `most` for None."""
+    if given is None:
+        return [most] * batch
+    numbers = numbers_of(name, given)
+    if len(numbers) != batch:
+        raise ValueError(f"{name} has {len(numbers)} numbers: give one for each of {batch} batches")
+    for place, number in enumerate(numbers):
+        if not 0 <= number <= most:
+            raise ValueError(f"{name}[{place}] is {number}: it must be between 0 and {most}")
+    return numbers
+
+
+def _starts(name: str, given: Any, total: int) -> list[int]:
+    """Where sequences begin in packed arrays, and the last one ends: at most at `total`."""
+    numbers = numbers_of(name, given)
+    if len(numbers) < 2 or numbers[0] != 0:
+        raise ValueError(f"{name} must begin with 0, and have a number for the end of each sequence")
+    for place, (first, end) in enumerate(pairwise(numbers), 1):
+        if end < first:
+            raise ValueError(
+                f"{name}[{place}] is {end}, less than the {first} before it: sequences end where others begin"
+            )
+    if numbers[-1] > total:
+        raise ValueError(f"{name} ends at {numbers[-1]}, and the arrays have {total} rows")
+    return numbers
+
+
+def numbers_of(name: str, given: Any) -> list[int]:
+    """The integers of a sequence, or of an array of one dimension."""
+    if hasattr(given, "dtype"):
+        library = type(given).__module__.split(".")[0]
+        if len(given.shape) != 1 or not str(given.dtype).removeprefix("torch.").startswith(("int", "uint")):
+            raise TypeError(f"{name} is an array {tuple(given.shape)} of {given.dtype}: give integers, (sequences,)")
+        _check_readable(name, given, library)
+        return [int(number) for number in given.tolist()]
+    if isinstance(given, str | bytes) or not isinstance(given, Sequence) or not all(map(is_whole, given)):
+        raise TypeError(f"{name} is a {type(given).__name__}: give a list, or an array, of integers")
+    return [int(number) for number in given]
+
+
+def _check_readable(name: str, array: Any, library: str) -> None:
+    on_gpu = not isinstance(array, np.ndarray) and (library != TORCH or array.is_cuda)
+    if on_gpu and is_capturing(_Library(library)):  # type: ignore[arg-type]
+        raise ValueError(
+            f"{name} lies on a GPU, which cannot be waited for while a CUDA graph is captured: give a list"
+        )
+
+
+class _Library(NamedTuple):
+    """As much of an operand as says whose stream may be captured."""
+
+    library: str
+
+
+# ---- Parts of arrays
+
+
+def part_of(array: Any, layout: str, sequences: Sequences, part: Part, *, keys: bool = False) -> Any:
+    """The rows of a part, or its keys, as an array of four dimensions in the same memory; of a layout "BHND" or "BNHD".
+    Packed arrays have three: "HND" or "NHD"."""
+    first, length = (part.first.key, part.first.keys) if keys else (part.first.row, part.first.rows)
+    if not sequences.packed:
+        batches, some = slice(part.first.batch, part.first.batch + part.batches), slice(first, first + length)
+        return array[batches, :, some] if layout == "BHND" else array[batches, some]
+    some = slice(first, first + part.batches * length)
+    if layout == "BNHD":
+        return array[some].reshape(part.batches, length, *array.shape[1:])
+    heads, _, d = array.shape
+    return array[:, some].reshape(heads, part.batches, length, d).swapaxes(0, 1)
+
+
+def clear_gaps(array: Any, layout: str, sequences: Sequences) -> None:
+    """Rows of an array like Q that are none of a sequence with keys become 0."""
+    for batch, first, end in sequences.gaps:
+        some, of_batch = slice(first, end), () if sequences.packed else (batch,)
+        array[(*of_batch, some) if layout == "BNHD" else (*of_batch, slice(None), some)] = 0
+
+
+def lse_of(lse: Any, sequences: Sequences, part: Part) -> Any:
+    """The LSE of a part, (sequences, heads, rows), in the memory of all: (batch, heads, Nq), or packed (heads, Nq)."""
+    first, length = part.first.row, part.first.rows
+    if not sequences.packed:
+        return lse[part.first.batch : part.first.batch + part.batches, :, first : first + length]
+    return lse[:, first : first + part.batches * length].reshape(len(lse), part.batches, length).swapaxes(0, 1)
+
+
+def four_dimensions(name: str, array: Any, layout: str, packed: bool) -> Operand:
+    """An array as an operand; packed arrays, which have three dimensions, as those of one batch."""
+    dimensions = len(getattr(array, "shape", ()))
+    if not packed or not hasattr(array, "shape"):
+        return operand(name, array, layout)
+    if dimensions != 3:
+        shape = "(heads, N, d)" if layout == "BHND" else "(N, heads, d)"
+        raise ValueError(f"{name} has {dimensions} dimensions: packed arrays have three, here {shape}")
+    return replace(operand(name, array[None], layout), array=array)
