@@ -68,6 +68,14 @@ struct Tiles {
     }
 };
 
+// Zeros in the rows from `first` on, up to before `end`, of a tile of so many rows, by so many threads of whole groups.
+template <int COUNT> __device__ __forceinline__ void clear_rows(unsigned at, int rows, int first, int end) {
+    const int chunks = (end - first) * 8;
+    for (int e = (threadIdx.x - 128) % COUNT; e < chunks * SUBTILES; e += COUNT)
+        store_shared(at + (e / chunks * rows + first) * 128 + e % chunks * 16, uint4{0, 0, 0, 0});
+    fence_proxy_async();
+}
+
 extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_constant__ HalfParams p) {
     const unsigned base = shared_start(shared), full_q = base + FULL_Q, empty_q = base + EMPTY_Q;
     const Tiles K{base + K_AT, base + K_RING, base + K_RING + 8 * STAGES};
@@ -96,16 +104,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
             mbarrier_expect<Q_BYTES>(full);
             const RowTile t = row_tile(p, n);
             const int kv_head = t.head / p.group;
-            UNROLL for (int c = 0; c < SUBTILES; c++) copy_box(to + c * BR * 128, p.q, c * 64, t.row0, t.head, t.batch, full);
+            UNROLL for (int c = 0; c < SUBTILES; c++) copy_box(to + c * BR * 128, p.q, c * 64, t.first_row() + t.row0, t.head, t.batch, full);
 #pragma unroll 1
             for (int j = 0; j <= t.key_tiles; j++) {
                 if (j < t.key_tiles) {
                     K.wait_for_room(issued + j); BEGINS(COPYING, issued + j);
-                    K.fetch(p.k, issued + j, j * BC, kv_head, t.batch);
+                    K.fetch(p.k, issued + j, t.first_key() + j * BC, kv_head, t.batch);
                 }
                 if (j > 0) {
                     V.wait_for_room(issued + j - 1); BEGINS(COPYING_V, issued + j - 1);
-                    V.fetch(p.v, issued + j - 1, (j - 1) * BC, kv_head, t.batch);
+                    V.fetch(p.v, issued + j - 1, t.first_key() + (j - 1) * BC, kv_head, t.batch);
                 }
             }
             issued += t.key_tiles;
@@ -118,12 +126,23 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
     auto begin_turn = [&] { if (TURNS) pingpong_wait(barrier_id); };
     auto end_turn = [&] { if (TURNS) pingpong_arrive(next_barrier_id); };
     if (TURNS && mine == GROUPS - 1) pingpong_arrive(1);
-    auto skip_tiles = [&](int j, int end) {  // tiles that only other groups see: hand on the turn
+    // A sequence's last tile holds values of another one, too, perhaps infinite: all consumers put zeros there.
+    auto wait_last_values = [&](const HalfWork& w, unsigned v, int key_tiles) {
+        const unsigned at = V.wait(v);
+        if (SEQUENCES && key_tiles * BC > w.Nk) {
+            clear_rows<128 * GROUPS>(at, BC, w.Nk - (key_tiles - 1) * BC, BC);
+            named_sync<128 * GROUPS>(1 + GROUPS);
+        }
+        return at;
+    };
+    auto skip_tiles = [&](const HalfWork& w, int j, int end) {  // tiles that only other groups see: hand on the turn
 #pragma unroll 1
         for (; j < end; j++) {
             if (j > 0) begin_turn(), end_turn();
             K.wait(consumed + j), K.release(consumed + j);
-            V.wait(consumed + j), V.release(consumed + j);
+            if (!SEQUENCES || j + 1 < end) V.wait(consumed + j);
+            else wait_last_values(w, consumed + j, end);
+            V.release(consumed + j);
         }
         consumed += end;
     };
@@ -133,13 +152,18 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         const int n = SHFL(threadIdx.x % 32 == 0 ? taken[buffer] : 0, 0);  // read by the lane that will arrive
         if (n >= p.tiles) return;
         const RowTile t = row_tile(p, n);
+        const HalfWork& w = work_of(p, t);
         const int group_row = t.row0 + mine * 64, row0 = group_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-        const int key_tiles = CAUSAL ? min(t.key_tiles, key_tiles_of(p, group_row + 63)) : t.key_tiles;
-        const int full_keys = keys_of(p, group_row);  // that all rows of the group see
-        if (group_row >= p.Nq) {
+        const int key_tiles = CAUSAL ? min(t.key_tiles, key_tiles_of(w, group_row + 63)) : t.key_tiles;
+        const int full_keys = keys_of(w, group_row);  // that all rows of the group see
+        if (group_row >= w.Nq) {
             if (threadIdx.x % 32 == 0) mbarrier_arrive(empty_q + 8 * buffer);
-            skip_tiles(0, t.key_tiles);
+            skip_tiles(w, 0, t.key_tiles);
             continue;
+        }
+        if (SEQUENCES && group_row + 64 > w.Nq) {  // rows of another sequence, which would have a say in when m moves
+            clear_rows<128>(q_at, BR, w.Nq - group_row, 64);
+            named_sync<128>(2 + GROUPS + mine);
         }
         Scores S;
         Weights P;
@@ -151,7 +175,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         wgmma_wait<0>();
         fence_registers(S); ENDS(SCORING, consumed); BEGINS(WEIGHING, consumed);
         K.release(consumed);
-        if (BC > full_keys) mask(S, p, row0, 0);
+        if (BC > full_keys) mask(S, w, row0, 0);
         begin_softmax(S, r, p);
         round_weights(S, P); ENDS(WEIGHING, consumed);
 #pragma unroll 1
@@ -176,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
             wgmma_wait<AHEAD>();
             fence_registers(S); ENDS(SCORING, consumed + j); BEGINS(WEIGHING, consumed + j);
             K.release(consumed + j);
-            if ((j + 1) * BC > full_keys) mask(S, p, row0, j * BC);
+            if ((j + 1) * BC > full_keys) mask(S, w, row0, j * BC);
             continue_softmax(S, r, p);
             wgmma_wait<0>();
             fence_registers(r); ENDS(ADDING, consumed + j - 1);
@@ -186,14 +210,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         }
         if (threadIdx.x % 32 == 0) mbarrier_arrive(empty_q + 8 * buffer);
         fence_registers(r);
-        const unsigned last_v = V.wait(consumed + key_tiles - 1);
-        FOUND(128, COPYING_V, consumed + key_tiles - 1); BEGINS(ADDING, consumed + key_tiles - 1);
+        const unsigned last = consumed + key_tiles - 1;
+        const unsigned last_v = SEQUENCES && key_tiles == t.key_tiles ? wait_last_values(w, last, key_tiles) : V.wait(last);
+        FOUND(128, COPYING_V, last); BEGINS(ADDING, last);
         issue_values(r, P, last_v, base + ONES_AT);
         wgmma_wait<0>();
-        fence_registers(r); ENDS(ADDING, consumed + key_tiles - 1);
-        V.release(consumed + key_tiles - 1);
-        skip_tiles(key_tiles, t.key_tiles);
-        store(r, p, t, row0);
+        fence_registers(r); ENDS(ADDING, last);
+        V.release(last);
+        skip_tiles(w, key_tiles, t.key_tiles);
+        store(r, w, t, row0);
     }
 }
 #if DYNAMIC

@@ -34,18 +34,20 @@ __device__ __forceinline__ void load_rows(unsigned to, const unsigned short* row
 
 extern "C" __global__ void __launch_bounds__(THREADS) half_cores(const HalfCoresParams p) {
     const RowTile t = row_tile(p, blockIdx.x);
+    const HalfWork& work = work_of(p, t);
     const int across = threadIdx.x % ACROSS, my_row = threadIdx.x / ACROSS * ROWS;
     const unsigned base = shared_address(shared), q_at = base + my_row * PITCH, p_at = base + P_AT + my_row * P_PITCH;
     const int kv_head = t.head / p.group;
-    const unsigned short* k = p.k.data + t.batch * p.k.batch + kv_head * p.k.head;
-    const unsigned short* v = p.v.data + t.batch * p.v.batch + kv_head * p.v.head;
-    load_rows<BR>(base, p.q.data + t.batch * p.q.batch + t.head * p.q.head + t.row0 * p.q.row, p.q.row, p.Nq - t.row0);
+    const unsigned short* k = p.k.data + t.batch * p.k.batch + kv_head * p.k.head + t.first_key() * p.k.row;
+    const unsigned short* v = p.v.data + t.batch * p.v.batch + kv_head * p.v.head + t.first_key() * p.v.row;
+    const long long row0 = t.first_row() + t.row0;
+    load_rows<BR>(base, p.q.data + t.batch * p.q.batch + t.head * p.q.head + row0 * p.q.row, p.q.row, work.Nq - t.row0);
 
     float O[ROWS][FOURS][4] = {}, l[ROWS] = {}, shift[ROWS];  // P = 2^(scale s - shift)
     UNROLL for (int i = 0; i < ROWS; i++) shift[i] = MINUS_INFINITY;
 #pragma unroll 1
     for (int first = 0; first < t.key_tiles * BC; first += BC) {
-        load_rows<BC>(base + KV_AT, k + first * p.k.row, p.k.row, p.Nk - first);
+        load_rows<BC>(base + KV_AT, k + first * p.k.row, p.k.row, work.Nk - first);
         __syncthreads();
         float S[ROWS][KEYS] = {};
 #pragma unroll 2
@@ -57,7 +59,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) half_cores(const HalfCores
                 S[i][j] = fmaf(a[i].v[x], b[j].v[x], S[i][j]);
         }
         UNROLL for (int i = 0; i < ROWS; i++) {
-            const int seen = keys_of(p, t.row0 + my_row + i) - first - across;
+            const int seen = keys_of(work, t.row0 + my_row + i) - first - across;
             float top = MINUS_INFINITY;
             UNROLL for (int j = 0; j < KEYS; j++) {
                 if (ACROSS * j >= seen) S[i][j] = MINUS_INFINITY;
@@ -76,7 +78,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) half_cores(const HalfCores
             }
         }
         __syncthreads();
-        load_rows<BC>(base + KV_AT, v + first * p.v.row, p.v.row, p.Nk - first);
+        load_rows<BC>(base + KV_AT, v + first * p.v.row, p.v.row, work.Nk - first);
         __syncthreads();
 #pragma unroll 2
         for (int key = 0; key < BC; key += 4) {
@@ -94,15 +96,13 @@ extern "C" __global__ void __launch_bounds__(THREADS) half_cores(const HalfCores
     UNROLL for (int i = 0; i < ROWS; i++) {
         const int row = t.row0 + my_row + i;
         const float sum = lanes_sum<ACROSS>(l[i]), over = sum == 0 ? 0 : __frcp_rn(sum);
-        if (row >= p.Nq) continue;
-        unsigned short* o = p.o.data + t.batch * p.o.batch + t.head * p.o.head + row * p.o.row;
+        if (row >= work.Nq) continue;
+        unsigned short* o = work.o.data + t.batch * p.o.batch + t.head * p.o.head + row * p.o.row;
         UNROLL for (int g = 0; g < FOURS; g++) {
             const float* x = O[i][g];
             const int column = g * 32 + across * 4;
             if (column < D) *(uint2*)(o + column) = make_uint2(pack(x[0] * over, x[1] * over), pack(x[2] * over, x[3] * over));
         }
-        if (p.lse && across == 0)
-            p.lse[(long long)(t.batch * p.heads + t.head) * p.Nq + row] =
-                sum == 0 ? MINUS_INFINITY : (shift[i] + log2f(sum)) * LN2;
+        if (p.lse && across == 0) lse_of(work, t, row) = sum == 0 ? MINUS_INFINITY : (shift[i] + log2f(sum)) * LN2;
     }
 }

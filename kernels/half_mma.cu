@@ -25,15 +25,16 @@ extern __shared__ __align__(1024) float4 shared[];
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_mma(const HalfMmaParams p) {
     const RowTile t = row_tile(p, blockIdx.x);
+    const HalfWork& work = work_of(p, t);
     int warp_row = t.row0 + threadIdx.x / 32 * 16 * MI;
     const unsigned base = shared_address(shared);
-    Rows<THREADS> K(p.k, t.batch, t.head / p.group, 0), V(p.v, t.batch, t.head / p.group, 0);
+    Rows<THREADS> K(p.k, t.batch, t.head / p.group, t.first_key()), V(p.v, t.batch, t.head / p.group, t.first_key());
     auto fetch = [&](int tile) {
         const unsigned to = base + BR * ROW + tile % 2 * TILE;
-        K.copy<BC>(to, p.k.row, p.Nk - tile * BC), V.copy<BC>(to + 2 * TILE, p.v.row, p.Nk - tile * BC);
+        K.copy<BC>(to, p.k.row, work.Nk - tile * BC), V.copy<BC>(to + 2 * TILE, p.v.row, work.Nk - tile * BC);
         K.from += BC * p.k.row, V.from += BC * p.v.row;
     };
-    Rows<THREADS>(p.q, t.batch, t.head, t.row0).copy<BR>(base, p.q.row, p.Nq - t.row0);
+    Rows<THREADS>(p.q, t.batch, t.head, t.first_row() + t.row0).copy<BR>(base, p.q.row, work.Nq - t.row0);
     fetch(0);
 
     Products b(base + threadIdx.x / 32 * 16 * MI * ROW);
@@ -49,12 +50,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_mma(const Hal
         if (j + 1 < t.key_tiles) fetch(j + 1);
         UNROLL for (int u = 0; u < SUBS; u++) {
             const int first = j * BC + u * SUB;
-            if (first > 0 && first >= keys_of(p, warp_row + 16 * MI - 1)) continue;  // none of the warp's rows sees a key
+            if (first > 0 && first >= keys_of(work, warp_row + 16 * MI - 1)) continue;  // none of the warp's rows sees a key
             forget();
             const unsigned at = base + BR * ROW + j % 2 * TILE + u * SUB * ROW;
-            attend(b, r, p, at, at + 2 * TILE, first == 0, [&](Scores& S) {
-                if (first + SUB <= keys_of(p, warp_row)) return;  // all rows see all keys
-                UNROLL for (int i = 0; i < MI; i++) mask(S[i], p, warp_row + 16 * i + threadIdx.x % 32 / 4, first);
+            attend(b, r, work, at, at + 2 * TILE, first == 0, [&](Scores& S) {
+                if (first + SUB <= keys_of(work, warp_row)) return;  // all rows see all keys
+                UNROLL for (int i = 0; i < MI; i++) mask(S[i], work, warp_row + 16 * i + threadIdx.x % 32 / 4, first);
             });
         }
         copies_wait<0>();
@@ -64,5 +65,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_mma(const Hal
     unsigned block, thread;
     read_again(block, thread);
     const RowTile done = row_tile(p, block);
-    UNROLL for (int i = 0; i < MI; i++) store(r[i], p, done, done.row0 + (thread / 32 * MI + i) * 16 + thread % 32 / 4);
+    const HalfWork& own = work_of(p, done);
+    UNROLL for (int i = 0; i < MI; i++) store(r[i], own, done, done.row0 + (thread / 32 * MI + i) * 16 + thread % 32 / 4);
 }

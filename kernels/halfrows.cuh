@@ -9,7 +9,14 @@
 #include "schedule.cuh"
 #include "sixteen.cuh"
 
+#ifndef SEQUENCES  // whether sequences of several lengths are computed at once
+#define SEQUENCES 0
+#endif
+
 struct HalfMatrices { Matrix<const unsigned short> q, k, v; };
+
+// Some rows of a batch of Q, and the keys that these see, of the same batch; its tiles of rows are numbered from `tile` on.
+struct Sequence { int batch, row, rows, key, keys, causal_offset, tile, tiles; };
 
 // What a launch passes beside Q, K and V; hw4cli/plans/half.py lays out the same bytes.
 struct HalfWork {
@@ -23,6 +30,8 @@ struct HalfWork {
     int section;                 // causal: heads that are worked on together; their K and V stay in the L2 cache
     float scale;                 // of the scores, times log2(e); more than 0
     float unscale, room;         // 1 / scale, and (RESCALE_THRESHOLD + BIAS) / scale: what a score may reach (outgrown)
+    int lse_rows;                // Nq, also where Nq is a sequence's
+    const Sequence* sequences;   // SEQUENCES: of each tile of rows, its sequence
 };
 
 constexpr float BIAS = BFLOAT16 ? 0 : 7;  // P is held as 2^(s - m + BIAS): fp16 then holds small weights, too
@@ -32,6 +41,14 @@ constexpr float BIAS = BFLOAT16 ? 0 : 7;  // P is held as 2^(s - m + BIAS): fp16
 struct RowTile {
     int row0, head, batch;
     int key_tiles;  // that some row sees; at least one, so that every tile is alike
+#if SEQUENCES
+    Sequence sequence;  // in which row0 is counted
+    __device__ __forceinline__ int first_row() const { return sequence.row; }
+    __device__ __forceinline__ int first_key() const { return sequence.key; }
+#else
+    __device__ __forceinline__ int first_row() const { return 0; }
+    __device__ __forceinline__ int first_key() const { return 0; }
+#endif
 };
 
 // How many keys a row sees: always the first ones. Not more than 0 where it sees none.
@@ -41,6 +58,27 @@ __device__ __forceinline__ int keys_of(const HalfWork& p, int row) {
 __device__ __forceinline__ int key_tiles_of(const HalfWork& p, int last_row) {
     return max(1, ceil_div(keys_of(p, last_row), BC));
 }
+
+#if SEQUENCES
+// The sizes of a tile's sequence in the place of the arrays', and where its rows of O and the LSE begin.
+__device__ __forceinline__ HalfWork of_sequence(const HalfWork& p, const Sequence& s) {
+    HalfWork one = p;
+    one.Nq = s.rows, one.Nk = s.keys, one.causal_offset = s.causal_offset;
+    one.o.data += s.row * p.o.row;
+    if (p.lse) one.lse += s.row;
+    return one;
+}
+__device__ __forceinline__ HalfWork work_of(const HalfWork& p, const RowTile& t) { return of_sequence(p, t.sequence); }
+
+// Tiles of a sequence follow one another; causal: the longest ones of all heads first.
+__device__ __forceinline__ RowTile row_tile(const HalfWork& p, int n) {
+    const Sequence s = p.sequences[n / p.heads];
+    const int rest = n - s.tile * p.heads, before = CAUSAL ? rest / p.heads : rest / s.tiles;
+    const int head = CAUSAL ? rest - before * p.heads : before, tile = CAUSAL ? s.tiles - 1 - before : rest - before * s.tiles;
+    return {tile * BR, head, s.batch, key_tiles_of(of_sequence(p, s), tile * BR + BR - 1), s};
+}
+#else
+__device__ __forceinline__ const HalfWork& work_of(const HalfWork& p, const RowTile&) { return p; }
 
 // Causal: the longest tiles first, of a section of heads at a time.
 __device__ __forceinline__ RowTile row_tile(const HalfWork& p, int n) {
@@ -55,6 +93,7 @@ __device__ __forceinline__ RowTile row_tile(const HalfWork& p, int n) {
     const int batch = head / p.heads;
     return {tile * BR, head - batch * p.heads, batch, key_tiles_of(p, tile * BR + BR - 1)};
 }
+#endif
 
 // ---- The softmax
 
@@ -137,7 +176,7 @@ __device__ __forceinline__ float row_sum(const RowState& r, int h) {
     return ONES ? r.l[2 * h] : lanes_sum<4>(r.l[2 * h] + r.l[2 * h + 1]);
 }
 __device__ __forceinline__ float& lse_of(const HalfWork& p, const RowTile& t, int row) {
-    return p.lse[(long long)(t.batch * p.heads + t.head) * p.Nq + row];
+    return p.lse[(long long)(t.batch * p.heads + t.head) * p.lse_rows + row];
 }
 __device__ __forceinline__ void store(const RowState& r, const HalfWork& p, const RowTile& t, int row0) {
     const int lane = threadIdx.x % 4;

@@ -3,6 +3,7 @@
 import functools
 import math
 import threading
+from dataclasses import replace
 from typing import Any, Never
 
 from hw4cli.arrays.arguments import (
@@ -34,7 +35,7 @@ from hw4cli.arrays.staged import Staged, is_loadable
 from hw4cli.device.gpu import Gpu, import_cupy
 from hw4cli.device.launcher import Prepared, forgets
 from hw4cli.plans.dispatch import AUTO
-from hw4cli.plans.kernels16 import KERNELS16, check_on_cpu, kernel_within
+from hw4cli.plans.kernels16 import KERNELS16, check_on_cpu, kernel_within, takes_sequences
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, Workload
 
@@ -159,7 +160,7 @@ def _of_sequences(
     operands = tuple(four_dimensions(name, x, layout, packed) for name, x in zip("qkv", arrays, strict=True))
     work = workload_of(operands, options["causal"], options["align"], options["scale"])
     sequences = sequences_of(work.batch, work.Nq, work.Nk, *asked)
-    checked_bounds(bounds)
+    reach = checked_bounds(bounds)
     allowed = checked_error(options["max_error"])
     _check_kernel(options["kernel"], work, operands[0])
     like_q = operands[0]
@@ -177,10 +178,15 @@ def _of_sequences(
     if bounds is None and is_read and like_q.library != NUMPY:  # once, not for each sequence
         found = absmax(operands)
         bounds = found if all(map(math.isfinite, found)) else None
+    if like_q.library != NUMPY and work.dtype != FLOAT32 and takes_sequences(options["kernel"]):
+        each = sequences.of(work, options["align"])
+        if each.sequences:
+            attention_on_gpu(each, (*operands, o), lse, options["kernel"], allowed, reach)
+        return result if lse is None else (result, lse)
     for part in sequences.parts:
-        q, o = (part_of(x, layout, sequences, part) for x in (arrays[0], result))
+        q, out = (part_of(x, layout, sequences, part) for x in (arrays[0], result))
         k, v = (part_of(x, layout, sequences, part, keys=True) for x in arrays[1:])
-        found = attention(q, k, v, out=o, bounds=bounds, layout=layout, **options)
+        found = attention(q, k, v, out=out, bounds=bounds, layout=layout, **options)
         if lse is not None:
             lse_of(lse, sequences, part)[...] = found[1]
     return result if lse is None else (result, lse)
@@ -230,7 +236,7 @@ def check_rows(x: Operand) -> None:
 
 def attention_on_gpu(
     work: Workload,
-    operands: tuple[Operand, Operand, Operand, Operand],
+    operands: tuple[Operand, ...],
     lse: Any,
     kernel: str,
     max_error: float | None,
@@ -255,8 +261,8 @@ def attention_on_gpu(
             for x in (q, k, v, o):
                 check_rows(x)
             if max_error is not None:
-                found = bounds or absmax((q, k, v))
-                kernel = kernel_within(max_error, work, found, half.gpu.props, kernel)
+                found, longest = bounds or absmax((q, k, v)), replace(work, Nk=work.most_keys)
+                kernel = kernel_within(max_error, longest, found, half.gpu.props, kernel)
             planned = half.planned(work, kernel)
             check_capture(q, half.gpu.is_compiled(planned))
             scratch = empty_like(q, (planned.scratch // 4,), FLOAT32) if planned.scratch else None

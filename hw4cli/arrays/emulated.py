@@ -82,9 +82,12 @@ def run_half(
     lse = parts[4].view(np.float32).reshape(rows)
     q_at, k_at, v_at = (matrix(placed(x, part)) for x, part in zip((q, k, v), parts, strict=False))
     arrays = Arrays(q_at, k_at, v_at, matrix(o), lse.ctypes.data, parts[5].ctypes.data)
+    scratch, table = np.split(parts[5], [planned.scratch - len(planned.table)])
+    table[:] = np.frombuffer(planned.table, np.uint8)
     passed = arguments16(work, planned, arrays, tensor_map)
-    named = zip(("Q", "K", "V", "O", "LSE", "scratch"), parts, strict=True)
-    watched = [Watched(part.ctypes.data, part.nbytes, name not in "QKV", name) for name, part in named if part.size]
+    named = zip(("Q", "K", "V", "table", "O", "LSE", "scratch"), (*parts[:3], table, *parts[3:5], scratch), strict=True)
+    given = ("Q", "K", "V", "table")
+    watched = [Watched(part.ctypes.data, part.nbytes, name not in given, name) for name, part in named if part.size]
     steps = planned.launches
     if ENTRIES16[planned.variant].persistent:  # its blocks take tile after tile
         steps = tuple(replace(step, grid=min(step.grid, blocks)) for step in steps)

@@ -92,5 +92,6 @@ class HalfOnGpu:
             q, k, v, o = (Matrix(at, *step) for at, step in zip(addresses, steps, strict=False))
             return arguments16(work, planned, Arrays(q, k, v, o, *addresses[4:]), encode)
 
-        step = Step(Argument(make, 6), self.gpu.functions(planned), planned.launches)
+        functions, table = self.gpu.functions(planned), (planned.table, planned.layout.sequences)
+        step = Step(Argument(make, 6), functions, planned.launches, 0, *table)
         return prepared(self.gpu, (step,), planned.scratch)

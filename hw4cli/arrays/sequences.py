@@ -15,20 +15,10 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hw4cli.arrays.operand import TORCH, Operand, is_capturing, operand
-from hw4cli.problem.workload import is_whole
+from hw4cli.problem.workload import BOTTOM_RIGHT, Span, Workload, is_whole
 
 LEFT, RIGHT = "left", "right"  # where the padding of padded arrays lies
 NAMES = "lengths", "q_lengths", "cu_seqlens_q", "cu_seqlens_k"  # the arguments that ask for sequences
-
-
-class Span(NamedTuple):
-    """A sequence: its batch, its first row and how many it has, its first key and how many."""
-
-    batch: int
-    row: int
-    rows: int
-    key: int
-    keys: int
 
 
 class Part(NamedTuple):
@@ -66,8 +56,15 @@ class Sequences(NamedTuple):
     def _follows(self, span: Span, first: Span, count: int) -> bool:
         """Whether it lies so far behind as if each of the `count` sequences from the first on were a batch."""
         apart = (0, count * first.rows, count * first.keys) if self.packed else (count, 0, 0)
-        where = first.batch + apart[0], first.row + apart[1], first.rows, first.key + apart[2], first.keys
-        return span == where
+        return span == Span(first.batch + apart[0], first.row + apart[1], first.rows, first.key + apart[2], first.keys)
+
+    def of(self, work: Workload, align: str) -> Workload:
+        """The workload of arrays, of which these sequences are computed; those with rows and keys."""
+        last = align == BOTTOM_RIGHT and work.causal
+        some = (span for span in self.spans if span.rows and span.keys)
+        return replace(
+            work, sequences=tuple(span._replace(offset=last * (span.keys - span.rows)) for span in some), offset=0
+        )
 
     @property
     def fills_rows(self) -> bool:

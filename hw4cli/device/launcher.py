@@ -100,25 +100,29 @@ def _holes(template: bytes, other: bytes, count: int) -> list[tuple[int, int, in
 
 
 class Step(NamedTuple):
-    """Launches that are passed the same argument; before them, so many bytes at the last address become 0."""
+    """Launches that are passed the same argument; before them, so many bytes at the last address become 0, and a table
+    is written so far behind it."""
 
     argument: Argument
     functions: Sequence[Any]  # compiled, of cupy's
     launches: Sequence[Launch]
     cleared: int = 0
+    table: bytes = b""
+    table_at: int = 0
 
 
 class Prepared:
     """All launches of a call but for addresses and the stream. Any thread may use it at any time: what changes is a
     table by streams, whose entries are made whole."""
 
-    __slots__ = ("_by_stream", "_clear", "_context", "_launch", "_props", "_steps", "scratch")
+    __slots__ = ("_by_stream", "_clear", "_context", "_copy", "_launch", "_props", "_steps", "scratch")
 
     def __init__(self, gpu: Any, steps: Iterable[Step], scratch: int = 0) -> None:
         """On a Gpu, which is the current one now. `scratch`: bytes at the last of the addresses."""
         self._props, self._steps, self.scratch = gpu.props, tuple(steps), scratch
         cuda = driver()
         self._launch, self._clear = cuda.cuLaunchKernelEx, cuda.cuMemsetD8Async
+        self._copy = cuda.cuMemcpyHtoDAsync_v2
         self._context = ctypes.c_void_p()
         cuda.cuCtxGetCurrent(ctypes.byref(self._context))
         self._by_stream: dict[int, Any] = {}
@@ -133,9 +137,14 @@ class Prepared:
 
         Raises LostGpuError where the GPU refuses all further work, MachineError where it refuses this."""
         launch = self._launch
-        for argument, clear, launches in self._by_stream.get(stream) or self._on(stream):
+        for argument, clear, table, launches in self._by_stream.get(stream) or self._on(stream):
             if clear is not None and (status := self._clear(ctypes.c_void_p(addresses[-1]), 0, *clear)):
                 self._again(status, self._clear, (ctypes.c_void_p(addresses[-1]), 0, *clear), "a memset")
+            if table is not None:
+                at, *what = table
+                to = ctypes.c_void_p(addresses[-1] + at)
+                if status := self._copy(to, *what):
+                    self._again(status, self._copy, (to, *what), "a copy")
             passed = _Passed(argument(addresses))
             for config, function, symbol in launches:
                 if status := launch(config, function, passed, None):
@@ -147,6 +156,9 @@ class Prepared:
             (
                 step.argument,
                 (ctypes.c_size_t(step.cleared), ctypes.c_void_p(stream)) if step.cleared else None,
+                (step.table_at, step.table, ctypes.c_size_t(len(step.table)), ctypes.c_void_p(stream))
+                if step.table
+                else None,
                 tuple(
                     (_config(launch, stream, self._props), ctypes.c_void_p(function.kernel.ptr), launch.symbol)
                     for function, launch in zip(step.functions, step.launches, strict=True)
@@ -186,9 +198,13 @@ class PreparedByCupy(Prepared):
     def enqueue(self, addresses: Addresses, stream: int) -> None:
         """Raises what cupy does."""
         with self._cupy.cuda.ExternalStream(stream):
-            for argument, functions, launches, cleared in self._steps:
+            for argument, functions, launches, cleared, table, table_at in self._steps:
                 if cleared:
                     self._cupy.cuda.runtime.memsetAsync(addresses[-1], 0, cleared, stream)
+                if table:
+                    source = np.frombuffer(table, np.uint8).ctypes.data
+                    to_device = self._cupy.cuda.runtime.memcpyHostToDevice
+                    self._cupy.cuda.runtime.memcpyAsync(addresses[-1] + table_at, source, len(table), to_device, stream)
                 passed = argument(addresses)
                 for function, launch in zip(functions, launches, strict=True):
                     by_cupy(function, launch, (by_value(passed),))

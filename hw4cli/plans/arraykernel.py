@@ -36,6 +36,7 @@ class ArrayKernel(Kernel):
     work: Callable[[Plan, Workload, DeviceProperties], list[LaunchModel]]  # what each launch moves and computes
     preferred: Callable[[Workload, DeviceProperties], bool] | None = None  # where auto takes it; None: where it runs
     tile: Callable[[Workload, DeviceProperties], Any] | None = None  # the best of its tiles, where it has several
+    sequences: bool = False  # whether one launch computes sequences of several lengths
     launched_by: str = ""  # the kernel that users name, which is launched as this one for some workloads
     repeatable: bool = True  # the same arrays give the same bits in every run: auto takes no other
     sums: Callable[[Workload, Plan], Sums] | None = None  # how it adds, for the bound of its error

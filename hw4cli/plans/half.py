@@ -2,7 +2,10 @@
 
 import struct
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import NamedTuple
+
+import numpy as np
 
 from hw4cli.errors import MachineError
 from hw4cli.plans.common import RESCALE_THRESHOLD
@@ -26,7 +29,8 @@ Q_BUFFERS = 2  # tiles of Q: the next one comes while one is used
 L2_BYTES, LEAST_SECTION, MOST_SECTION = 32 << 20, 8, 64
 MAP_BYTES, PARAMS_BYTES = 128, 512
 # HalfWork in kernels/halfrows.cuh.
-_LAYOUT = struct.Struct(f"<{COORDINATES} Q 10i 3f 4x")
+_LAYOUT = struct.Struct(f"<{COORDINATES} Q 10i 3f i Q")
+SEQUENCE_BYTES = 32  # of Sequence there
 
 
 class Tiling(NamedTuple):
@@ -51,7 +55,7 @@ class Tiling(NamedTuple):
 def tiling(work: Workload, props: DeviceProperties) -> Tiling:
     """The fastest as measured on an H100: of d = 64, four groups where their rounds of tiles come out better."""
     ones = 32 < work.d <= 64
-    if work.Nq <= FEW_ROWS:
+    if work.most_rows <= FEW_ROWS:
         return Tiling(2, 128, 2, ones) if work.d <= 64 else Tiling(2, 64, 2)
     three = Tiling(3, 128, 2, ones) if work.d <= 64 else Tiling(3, 80, 2)
     four = Tiling(4, 64, 4, ones)
@@ -81,7 +85,7 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
     how = chosen or tiling(work, props)
     registers, copying = REGISTERS[how.groups]
     threads = 128 * (how.groups + 1)
-    dynamic = work.causal and work.row_tiles(how.rows) > props.sms
+    dynamic = (work.causal or bool(work.sequences)) and work.row_tiles(how.rows) > props.sms
     macros = {
         "D": work.d,
         "BR": how.rows,
@@ -101,13 +105,34 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
         "REGISTERS": registers,
         "COPY_REGISTERS": copying,
         "WARPGROUPS": 1,
+        **sequence_macros(work),
     }
     atoms = ceil_div(work.d, ATOM)
     buffers = atoms * 128 * (Q_BUFFERS * how.rows + 2 * how.stages * how.keys) + 2048 * how.ones
     shared = buffers + 20 * Q_BUFFERS + 32 * how.stages
     blocks = min(props.sms, work.row_tiles(how.rows))
     start = (Launch(f"{NAME}_start", 1, 1, 0),) if dynamic else ()
-    return Plan(NAME, macros, (*start, Launch(NAME, blocks, threads, shared)), Scratch(4 * dynamic))
+    launches = *start, Launch(NAME, blocks, threads, shared)
+    return with_sequences(Plan(NAME, macros, launches, Scratch(4 * dynamic)), work)
+
+
+def sequence_macros(work: Workload) -> dict[str, int]:
+    """What kernels/halfrows.cuh is compiled with where sequences of several lengths are computed."""
+    return {"SEQUENCES": 1} if work.sequences else {}
+
+
+def with_sequences(plan: Plan, work: Workload) -> Plan:
+    """The plan with a table of the sequences behind its scratch: of each tile of rows, the sequence that it is of.
+    Those of the most keys come first, as their tiles take the longest."""
+    if not work.sequences:
+        return plan
+    spans = sorted((span for span in work.sequences if span.rows), key=lambda span: -span.keys)
+    tiles = np.array([ceil_div(span.rows, plan.macros["BR"]) for span in spans])
+    each = np.array(spans, np.int32)
+    found = np.column_stack([each, tiles.cumsum() - tiles, tiles]).astype(np.int32)
+    table = np.repeat(found, tiles, axis=0).tobytes()
+    at = ceil_div(plan.scratch, SEQUENCE_BYTES) * SEQUENCE_BYTES
+    return replace(plan, layout=replace(plan.layout, size=at + len(table), sequences=at), table=table)
 
 
 def bias(work: Workload) -> int:
@@ -152,15 +177,16 @@ def heads_together(work: Workload) -> int:
     return min(max(LEAST_SECTION, L2_BYTES // size), MOST_SECTION)
 
 
-def work_arguments(work: Workload, row_tiles: int, tiles: int, arrays: Arrays, splits: int = 1) -> bytes:
+def work_arguments(work: Workload, planned: Plan, row_tiles: int, tiles: int, arrays: Arrays) -> bytes:
     """What all kernels of 16-bit numbers are passed behind Q, K and V: tiles of rows of a head, and of all heads."""
     factor = min(work.scale * LOG2E, LARGEST)
     unscale = min(1 / factor, LARGEST / 32)
     return _LAYOUT.pack(
         *(*coordinates(arrays.o), arrays.lse),
         *(work.heads, work.heads // work.kv_heads, work.batch * work.heads, work.Nq, work.Nk, work.offset),
-        *(row_tiles, tiles, splits, heads_together(work)),
+        *(row_tiles, tiles, planned.splits, heads_together(work)),
         *(factor, unscale, (RESCALE_THRESHOLD + bias(work)) * unscale),
+        *(work.Nq, arrays.scratch + planned.layout.sequences if planned.table else 0),
     )
 
 
@@ -168,6 +194,6 @@ def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Callable[[B
     """The launch's one argument. `encode` makes a tensor map's 128 bytes."""
     maps = b"".join(encode(box) for box in boxes(work, planned.macros, arrays))
     rows = planned.macros["BR"]
-    rest = work_arguments(work, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays)
+    rest = work_arguments(work, planned, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays)
     taken = struct.pack("<Q", arrays.scratch)
     return (maps + rest + taken).ljust(PARAMS_BYTES, b"\0")

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 from hw4cli.errors import MachineError
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import FLOAT, ceil_div
-from hw4cli.plans.half import FEW_ROWS, Arrays, columns, work_arguments
+from hw4cli.plans.half import FEW_ROWS, Arrays, columns, sequence_macros, with_sequences, work_arguments
 from hw4cli.plans.launch import COORDINATES, coordinates
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
@@ -45,12 +45,12 @@ class MmaTiling(NamedTuple):
 def mma_tiling(work: Workload, props: DeviceProperties) -> MmaTiling:
     """The fastest as measured on an H100, as far as it fits; elsewhere what needs less memory, and spills nothing."""
     width, roomy, large = padded_d(work.d), props.shared_sm >= 100 << 10, props.shared_sm >= 160 << 10
-    if width == 32 and large and work.Nq <= FEW_ROWS:
+    if width == 32 and large and work.most_rows <= FEW_ROWS:
         return MmaTiling(4, 2, 128, 32, q_registers=True, blocks=4)
     if width == 32:
         return MmaTiling(4, 2, 64, 64 if large else 32, q_registers=True, blocks=3 if roomy else 2)
     if width == 64 and roomy:
-        return MmaTiling(4, 2, 128 if large and work.Nk > 128 else 64, 64, q_registers=True, blocks=2)
+        return MmaTiling(4, 2, 128 if large and work.most_keys > 128 else 64, 64, q_registers=True, blocks=2)
     if width == 64:
         return MmaTiling(4, 2, 32, 32, q_registers=True, blocks=2)
     if large:
@@ -75,6 +75,7 @@ def common_macros(work: Workload) -> dict[str, int]:
         "COLUMNS": columns(work),
         "CAUSAL": int(work.causal),
         "BFLOAT16": int(work.dtype == BFLOAT16),
+        **sequence_macros(work),
     }
 
 
@@ -120,13 +121,13 @@ def mma_plan(work: Workload, props: DeviceProperties, chosen: MmaTiling | None =
     }
     shared = 2 * width * (how.rows + 4 * how.keys)
     check_shared(MMA, how, shared, props)
-    return Plan(MMA, macros, (Launch(MMA, work.row_tiles(how.rows), threads, shared),))
+    return with_sequences(Plan(MMA, macros, (Launch(MMA, work.row_tiles(how.rows), threads, shared),)), work)
 
 
 def mma_arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any = None) -> bytes:
     """The launch's one argument: HalfMmaParams. It has no tensor maps, which `encode` would make."""
     rows = planned.macros["BR"]
-    return matrices(arrays) + work_arguments(work, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays)
+    return matrices(arrays) + work_arguments(work, planned, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays)
 
 
 class SplitTiling(NamedTuple):
@@ -206,7 +207,7 @@ def split_arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any =
     at = arrays.scratch
     return (
         matrices(arrays)
-        + work_arguments(work, row_tiles, tiles, arrays, planned.splits)
+        + work_arguments(work, planned, row_tiles, tiles, arrays)
         + struct.pack("<QQ", at + planned.layout.partial_o, at + planned.layout.row_stats)
     )
 
@@ -216,4 +217,4 @@ def cores_plan(work: Workload, props: DeviceProperties, chosen: None = None) -> 
     rows, keys = 64, 32 if work.d <= 64 else 16
     macros = {**common_macros(work), "BR": rows, "BC": keys, "THREADS": 2 * rows, "ONES": 0}
     shared = FLOAT * ((work.d + 4) * (rows + keys) + (keys + 4) * rows)
-    return Plan(CORES, macros, (Launch(CORES, work.row_tiles(rows), 2 * rows, shared),))
+    return with_sequences(Plan(CORES, macros, (Launch(CORES, work.row_tiles(rows), 2 * rows, shared),)), work)

@@ -33,7 +33,7 @@ class ShortTiling(NamedTuple):
 
 def fits(work: Workload) -> bool:
     """Whether a tile holds all rows, and all keys, of a head."""
-    return work.Nq <= 2 * GROUP_ROWS and work.Nk <= MOST_KEYS
+    return work.Nq <= 2 * GROUP_ROWS and work.Nk <= MOST_KEYS and not work.sequences
 
 
 def tiling(work: Workload) -> ShortTiling:
@@ -80,5 +80,5 @@ def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Callable[[B
     rows = planned.macros["BR"]
     o = tensor_box(work, arrays.o, work.heads, work.Nq, GROUP_ROWS)
     maps = b"".join(encode(box) for box in (*boxes(work, planned.macros, arrays), o))
-    passed = maps + work_arguments(work, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays)
+    passed = maps + work_arguments(work, planned, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays)
     return passed.ljust(64 * ceil_div(len(passed), 64), b"\0")

@@ -33,6 +33,8 @@ def splits_keys(work: Workload, props: DeviceProperties) -> bool:
     It is not where every multiprocessor has whole heads of some rows and few keys: of 19200 heads of 64 x 64 numbers
     half takes a quarter of half_split's time, half_mma 0.4 of it (H200).
     """
+    if work.sequences:
+        return False
     tiles = work.row_tiles(ROWS)
     if 2 * work.Nq > FEW_ROWS and work.Nk <= halfshort.MOST_KEYS and tiles >= props.sms:
         return False
@@ -59,7 +61,7 @@ def _takes_half(work: Workload, props: DeviceProperties) -> bool:
 
 def _prefers_half(work: Workload, props: DeviceProperties) -> bool:
     """A multiprocessor holds four blocks of half_mma, one of half: few narrow rows are for half_mma."""
-    small = work.d <= 32 and work.Nq <= half.FEW_ROWS and not halfshort.fits(work)
+    small = work.d <= 32 and work.most_rows <= half.FEW_ROWS and not halfshort.fits(work)
     return props.warpgroups and not small and not splits_keys(work, props)
 
 
@@ -88,6 +90,7 @@ HALF = ArrayKernel(
     sums=_sums_of_tiles,
     types=TYPES,
     lse=True,
+    sequences=True,
     persistent=True,
     stamps=True,
     # groups that multiply, keys, stages, whether tensor cores sum P
@@ -121,6 +124,7 @@ MMA = ArrayKernel(
     sums=lambda work, planned: Sums(work.Nk, ceil_div(work.Nk, planned.macros["SUB"]), bool(planned.macros["ONES"])),
     types=TYPES,
     lse=True,
+    sequences=True,
     # warps, fragments of each, keys, keys that are weighed together, blocks of a multiprocessor
     space=tuple(
         halfmma.MmaTiling(warps, fragments, keys, sub, q_registers=True, blocks=blocks)
@@ -151,6 +155,7 @@ CORES = ArrayKernel(
     sums=lambda work, planned: _sums_of_tiles(work, planned)._replace(cores=True),
     types=TYPES,
     lse=True,
+    sequences=True,
 )
 
 ENTRIES16 = {entry.name: entry for entry in tuple(vars().values()) if isinstance(entry, ArrayKernel)}
@@ -161,7 +166,13 @@ def kernel16(work: Workload, props: DeviceProperties, name: str = AUTO) -> str:
     """The kernel that is named, or else the fastest that runs."""
     if name != AUTO:
         return name
-    return next(one for one in KERNELS16 if ENTRIES16[one].is_automatic(work, props))
+    entries = (ENTRIES16[one] for one in KERNELS16)
+    return next(e.name for e in entries if (e.sequences or not work.sequences) and e.is_automatic(work, props))
+
+
+def takes_sequences(kernel: str) -> bool:
+    """Whether one launch of a kernel, or of the fastest that does, computes sequences of several lengths."""
+    return kernel == AUTO or ENTRIES16[kernel].sequences
 
 
 def plan16(work: Workload, props: DeviceProperties, name: str = AUTO, tiling: Any = None) -> Plan:
@@ -255,7 +266,8 @@ def kernel_within(allowed: float, work: Workload, found: AbsMax, props: DevicePr
     Raises ValueError, with the least bound, if none keeps it; MachineError if none runs.
     """
     first = kernel16(work, props, name)
-    candidates = [first, *(other for other in KERNELS16 if name == AUTO and other != first)]
+    others = (other for other in KERNELS16 if ENTRIES16[other].sequences or not work.sequences)
+    candidates = [first, *(other for other in others if name == AUTO and other != first)]
     bounds = {kernel: _bound_of(kernel, work, found, props) for kernel in candidates}
     for kernel, bound in bounds.items():
         if bound <= allowed:

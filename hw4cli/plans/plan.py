@@ -99,6 +99,7 @@ class Scratch:
     tiles: int = 0
     row_stats: int = 0
     partial_o: int = 0
+    sequences: int = 0  # where a plan's table of sequences goes
     staged: int | None = None  # where Q, K, V and O have copies whose rows kernels can load (compute/columns.py)
 
 
@@ -114,6 +115,7 @@ class Plan:
     finds_absmax: bool = False
     main_symbol: str = ""  # of the launch that does the work, where that is not the variant's name
     cut: tuple[int, ...] = ()  # how work is cut into parts, as the launches' argument says it
+    table: bytes = b""  # what stands at layout.sequences before the launches begin
     file: str = ""  # kernels/FILE.cu, where that is not the variant's name
 
     @property

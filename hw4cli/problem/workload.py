@@ -46,6 +46,18 @@ class Magnitudes(NamedTuple):
         return min(self.q_norm, math.sqrt(d) * self.q), min(self.k_norm, math.sqrt(d) * self.k)
 
 
+class Span(NamedTuple):
+    """A sequence: its batch, its first row and how many it has, its first key and how many. Causal: its row i sees its
+    keys 0 to i + offset."""
+
+    batch: int
+    row: int
+    rows: int
+    key: int
+    keys: int
+    offset: int = 0
+
+
 @dataclass(frozen=True)
 class Workload:
     """Attention of Q (batch, heads, Nq, d) with K and V (batch, kv_heads, Nk, d).
@@ -54,6 +66,9 @@ class Workload:
     key. `scale` is that of the scores; 0, where none is given, becomes 1/sqrt(d), and stays it where rows get zero
     columns. `layout`: how the matrices lie in memory, where that is known: FILE, or the order of batch, head, row (N)
     and column in an array, such as "BHND".
+
+    `sequences`: the rows and keys that are computed, each sequence by itself, with a mask of its own, where these are
+    not all rows with all keys of each batch.
 
     A file is a workload of one head in float32 (`one_head`); it does not say whether it is causal: who runs it does.
     """
@@ -69,6 +84,7 @@ class Workload:
     offset: int = 0
     scale: float = 0.0
     layout: str = "BHND"
+    sequences: tuple[Span, ...] = ()
 
     def __post_init__(self) -> None:
         if not self.scale and is_whole(self.d) and self.d > 0:  # else `check` says what is wrong
@@ -150,8 +166,20 @@ class Workload:
         """The same with another number of batches."""
         return replace(self, batch=batch)
 
+    @property
+    def most_rows(self) -> int:
+        """Rows of the longest sequence: Nq, if a batch is one."""
+        return max((span.rows for span in self.sequences), default=self.Nq)
+
+    @property
+    def most_keys(self) -> int:
+        """Keys of the longest sequence: Nk, if a batch is one."""
+        return max((span.keys for span in self.sequences), default=self.Nk)
+
     def row_tiles(self, rows: int) -> int:
         """Tiles of so many rows in all heads."""
+        if self.sequences:
+            return self.heads * sum(-(-span.rows // rows) for span in self.sequences)
         return self.B * -(-self.Nq // rows)
 
     # ---- Work
@@ -160,14 +188,23 @@ class Workload:
     def flops(self) -> int:
         """Floating-point operations of QKᵀ and PV, the field's count: 4 d for each pair of a row and a key, and half of
         that if it is causal."""
-        return 4 * self.B * self.Nq * self.Nk * self.d // (2 if self.causal else 1)
+        pairs = self.B * self.Nq * self.Nk
+        if self.sequences:
+            pairs = self.heads * sum(span.rows * span.keys for span in self.sequences)
+        return 4 * pairs * self.d // (2 if self.causal else 1)
 
     @property
     def pairs(self) -> int:
         """Pairs of a row and a key that it sees, in all heads: each costs 4 d floating-point operations."""
+        if self.sequences:
+            return sum(self._alone(span).pairs for span in self.sequences)
         if not self.causal:
             return self.B * self.Nq * self.Nk
         return self.B * (self._seen_by(self.Nq) - self._seen_by(0))
+
+    def _alone(self, span: Span) -> "Workload":
+        """A sequence as a workload of its own."""
+        return replace(self, batch=1, Nq=span.rows, Nk=span.keys, offset=span.offset, sequences=())
 
     def _seen_by(self, row: int) -> int:
         """Keys that the rows before this one see, together with rows that would stand before the first."""

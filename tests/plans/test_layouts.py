@@ -168,6 +168,7 @@ def work_members(work, plan, row_tiles, tiles):
         **members_of("o", matrix(4)),
         **{"lse": 5000, "heads": 12, "group": 3, "batch_heads": 24, "Nq": work.Nq, "Nk": work.Nk},
         **{"causal_offset": work.offset, "row_tiles": row_tiles, "tiles": tiles, "splits": plan.splits},
+        **{"lse_rows": work.Nq, "sequences": 0},
     }
 
 
