@@ -115,14 +115,13 @@ class Prepared:
     """All launches of a call but for addresses and the stream. Any thread may use it at any time: what changes is a
     table by streams, whose entries are made whole."""
 
-    __slots__ = ("_by_stream", "_clear", "_context", "_copy", "_launch", "_props", "_steps", "scratch")
+    __slots__ = ("_by_stream", "_clear", "_context", "_launch", "_props", "_steps", "scratch")
 
     def __init__(self, gpu: Any, steps: Iterable[Step], scratch: int = 0) -> None:
         """On a Gpu, which is the current one now. `scratch`: bytes at the last of the addresses."""
         self._props, self._steps, self.scratch = gpu.props, tuple(steps), scratch
         cuda = driver()
         self._launch, self._clear = cuda.cuLaunchKernelEx, cuda.cuMemsetD8Async
-        self._copy = cuda.cuMemcpyHtoDAsync_v2
         self._context = ctypes.c_void_p()
         cuda.cuCtxGetCurrent(ctypes.byref(self._context))
         self._by_stream: dict[int, Any] = {}
@@ -141,10 +140,10 @@ class Prepared:
             if clear is not None and (status := self._clear(ctypes.c_void_p(addresses[-1]), 0, *clear)):
                 self._again(status, self._clear, (ctypes.c_void_p(addresses[-1]), 0, *clear), "a memset")
             if table is not None:
-                at, *what = table
+                copy, at, *what = table
                 to = ctypes.c_void_p(addresses[-1] + at)
-                if status := self._copy(to, *what):
-                    self._again(status, self._copy, (to, *what), "a copy")
+                if status := copy(to, *what):
+                    self._again(status, copy, (to, *what), "a copy")
             passed = _Passed(argument(addresses))
             for config, function, symbol in launches:
                 if status := launch(config, function, passed, None):
@@ -156,9 +155,7 @@ class Prepared:
             (
                 step.argument,
                 (ctypes.c_size_t(step.cleared), ctypes.c_void_p(stream)) if step.cleared else None,
-                (step.table_at, step.table, ctypes.c_size_t(len(step.table)), ctypes.c_void_p(stream))
-                if step.table
-                else None,
+                _copy(step, stream),
                 tuple(
                     (_config(launch, stream, self._props), ctypes.c_void_p(function.kernel.ptr), launch.symbol)
                     for function, launch in zip(step.functions, step.launches, strict=True)
@@ -251,6 +248,15 @@ class Config(ctypes.Structure):
         ("attributes", ctypes.POINTER(Attribute)),
         ("count", ctypes.c_uint),
     )
+
+
+def _copy(step: Step, stream: int) -> tuple[Any, ...] | None:
+    """What writes a step's table: the driver's function, how far behind the last address, and its other arguments. The
+    driver takes the bytes before it returns."""
+    if not step.table:
+        return None
+    size = ctypes.c_size_t(len(step.table))
+    return driver().cuMemcpyHtoDAsync_v2, step.table_at, step.table, size, ctypes.c_void_p(stream)
 
 
 def _config(launch: Launch, stream: int, props: DeviceProperties) -> Any:
