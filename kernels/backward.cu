@@ -177,8 +177,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dq(const Backw
     load_tile<BR>(tile.own2, rows_of(p.dO, batch, in_batch, row0), p.dO.row, p.Nq - row0);
     float lse[OWN], delta[OWN];
     UNROLL for (int i = 0; i < OWN; i++) {
-        const long long row = (long long)head * p.Nq + min(row0 + at.down + i * DOWN, p.Nq - 1);
-        lse[i] = p.lse[row] * LOG2E, delta[i] = p.delta[row];
+        const int row = min(row0 + at.down + i * DOWN, p.Nq - 1);
+        lse[i] = lse_of(p, batch, in_batch)[row] * LOG2E, delta[i] = p.delta[(long long)head * p.Nq + row];
     }
     Sums dQ;
     clear(dQ);
@@ -256,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dkdv(const Bac
             UNROLL for (int j = 0; j < STREAMED; j++) {
                 const int query = row0 + at.across + j * ACROSS;
                 const long long row = ((long long)batch * p.heads + head) * p.Nq + min(query, p.Nq - 1);
-                const float lse = p.lse[row] * LOG2E, delta = p.delta[row];
+                const float lse = lse_of(p, batch, head)[min(query, p.Nq - 1)] * LOG2E, delta = p.delta[row];
                 const float over = WIDE ? p.delta[(long long)p.batches * p.heads * p.Nq + row] : 1;
                 UNROLL for (int i = 0; i < OWN; i++)
                     softmax_gradient(S[i][j], dP[i][j], sees(p, query, key0 + at.down + i * DOWN), p.scale * LOG2E, lse, delta, over);

@@ -138,7 +138,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_pieces(const P
             const float4 a = d.x[n], b = o.x[n];
             const float delta = lanes_sum<32>(a.x * factor * b.x + a.y * factor * b.y + a.z * factor * b.z + a.w * factor * b.w);
             const int row = threadIdx.x / 32 * EACH + n;
-            const float lse = row0 + row < p.Nq ? p.lse[(long long)head * p.Nq + row0 + row] : -INFINITE;
+            const float lse = row0 + row < p.Nq ? lse_of(p, batch, in_batch)[row0 + row] : -INFINITE;
             const float shift = lse == -INFINITE ? lse : BIAS - lse * LOG2E;  // no keys, or past the end: no weights
             if (lane == 0) p.rows[(long long)blockIdx.x * TILE + row] = float2{shift, -delta};
         }

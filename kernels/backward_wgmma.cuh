@@ -20,7 +20,8 @@ struct TiledMaps {
 struct TiledParams : TiledMaps {
     Matrix<const unsigned short> o, d_o;
     Matrix<unsigned short> dq, dk, dv;
-    const float* lse;    // (batches, heads, Nq), natural: of the forward pass
+    const float* lse;    // natural: of the forward pass; of each head its rows one after the other
+    long long lse_batch, lse_head;
     float2* stats;       // (batches, heads, stats_rows), scratch: of each row, -LSE in base 2, and delta
     float* parts;        // backward_once: of each part dK and dV, not yet scaled, in the order of registers; scratch
     float* dq_sums;      // backward_once: dQ, not yet scaled, of each tile of queries in the order of registers; scratch
@@ -300,7 +301,7 @@ __device__ __forceinline__ void compute_stats(const TiledParams& p) {
     if (batch >= p.batches || column > 0) return;
     float2 stats = make_float2(MINUS_INFINITY, 0);
     if (there) {
-        const float lse = p.lse[(long long)head * p.Nq + row];
+        const float lse = p.lse[batch * p.lse_batch + (head - batch * p.heads) * p.lse_head + row];
         if (lse != MINUS_INFINITY) stats = make_float2(lse * -LOG2E, delta);
     }
     p.stats[n] = stats;

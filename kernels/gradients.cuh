@@ -6,7 +6,8 @@
 struct BackwardParams {  // as hw4cli/plans/backward.py lays it out
     Matrix<const Element> q, k, v, o, dO;
     Matrix<Element> dq, dk, dv;
-    const float* lse;  // (batches, heads, Nq), natural: of the forward pass
+    const float* lse;  // natural: of the forward pass; of each head its rows one after the other
+    long long lse_batch, lse_head;
     float* delta;      // scratch: (batches, heads, Nq); of float32 elements, behind them as many 1 / the sum of a row's weights
     int batches, heads, kv_heads, Nq, Nk;
     int causal_offset;  // causal: row i sees the keys 0 to i + causal_offset
@@ -19,6 +20,9 @@ struct BackwardParams {  // as hw4cli/plans/backward.py lays it out
 constexpr float LARGE_LSE = 16;
 __device__ __forceinline__ bool is_large(float lse) { return fabsf(lse) > LARGE_LSE && fabsf(lse) < __int_as_float(0x7f800000); }
 
+template <class Params> __device__ __forceinline__ const float* lse_of(const Params& p, int batch, int head) {
+    return p.lse + batch * p.lse_batch + head * p.lse_head;
+}
 template <class T> __device__ __forceinline__ T* rows_of(const Matrix<T>& m, int batch, int head, int row) {
     return m.data + batch * m.batch + head * m.head + row * m.row;
 }

@@ -176,7 +176,7 @@ __device__ __forceinline__ float row_sum(const RowState& r, int h) {
     return ONES ? r.l[2 * h] : lanes_sum<4>(r.l[2 * h] + r.l[2 * h + 1]);
 }
 __device__ __forceinline__ float& lse_of(const HalfWork& p, const RowTile& t, int row) {
-    return p.lse[(long long)(t.batch * p.heads + t.head) * p.lse_rows + row];
+    return p.lse[(long long)(t.batch * p.heads + t.head) * (SEQUENCES ? p.lse_rows : p.Nq) + row];
 }
 __device__ __forceinline__ void store(const RowState& r, const HalfWork& p, const RowTile& t, int row0) {
     const int lane = threadIdx.x % 4;

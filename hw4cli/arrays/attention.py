@@ -30,7 +30,7 @@ from hw4cli.arrays.operand import (
     stream_of,
 )
 from hw4cli.arrays.repeated import FORWARD, are_plain, call_of, forward
-from hw4cli.arrays.sequences import RIGHT, clear_gaps, four_dimensions, lse_of, part_of, sequences_of
+from hw4cli.arrays.sequences import RIGHT, Asked, asked, clear_gaps, four_dimensions, lse_of, part_of, sequences_of
 from hw4cli.arrays.staged import Staged, is_loadable
 from hw4cli.device.gpu import Gpu, import_cupy
 from hw4cli.device.launcher import Prepared, forgets
@@ -94,8 +94,11 @@ def attention(
     (1, 2, 5, 8)
     """
     flags = type(causal) is bool and type(return_lse) is bool
-    is_whole = lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is out is None
-    options = (causal, align, scale, layout, kernel, max_error, bounds, return_lse) if flags and is_whole else None
+    numbers: Any = ()
+    if not lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None:
+        numbers = asked(lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k)
+    plain = flags and out is None
+    options = (causal, align, scale, layout, kernel, max_error, bounds, return_lse, *numbers) if plain else None
     if options and not not_supported and are_plain(options[:6], bounds):
         call = FORWARD.find(options, (q, k, v))
         made = forward(call, q, k, v) if call is not None else None
@@ -106,11 +109,11 @@ def attention(
     refuse("attention", not_supported)
     check_layout(layout)
     check_flags(causal=causal, return_lse=return_lse)
-    asked = lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k
-    if not lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None:
+    if numbers:
         return _of_sequences(
             (q, k, v),
-            asked,
+            numbers,
+            options,
             out,
             bounds,
             causal=causal,
@@ -152,14 +155,14 @@ def _check_place(o: Operand, operands: tuple[Operand, ...]) -> None:
 
 
 def _of_sequences(
-    arrays: tuple[Any, Any, Any], asked: tuple[Any, ...], out: Any, bounds: Any, *, layout: str, **options: Any
+    arrays: tuple[Any, Any, Any], numbers: Asked, key: Any, out: Any, bounds: Any, *, layout: str, **options: Any
 ) -> Any:
-    """What `attention` returns for sequences of several lengths: all arguments are checked before any is computed."""
-    *_, cu_seqlens_q, cu_seqlens_k = asked
-    packed = not cu_seqlens_q is cu_seqlens_k is None
+    """What `attention` returns for sequences of several lengths: all arguments are checked before any is computed.
+    `key`: of a call that may be remembered, else None."""
+    packed = numbers.packed
     operands = tuple(four_dimensions(name, x, layout, packed) for name, x in zip("qkv", arrays, strict=True))
     work = workload_of(operands, options["causal"], options["align"], options["scale"])
-    sequences = sequences_of(work.batch, work.Nq, work.Nk, *asked)
+    sequences = sequences_of(work.batch, work.Nq, work.Nk, numbers)
     reach = checked_bounds(bounds)
     allowed = checked_error(options["max_error"])
     _check_kernel(options["kernel"], work, operands[0])
@@ -178,10 +181,13 @@ def _of_sequences(
     if bounds is None and is_read and like_q.library != NUMPY:  # once, not for each sequence
         found = absmax(operands)
         bounds = found if all(map(math.isfinite, found)) else None
-    if like_q.library != NUMPY and work.dtype != FLOAT32 and takes_sequences(options["kernel"]):
+    at_once = work.dtype != FLOAT32 and takes_sequences(options["kernel"])
+    if like_q.library != NUMPY and at_once and (sequences.fills_rows or is_loadable(like_q)):
         each = sequences.of(work, options["align"])
         if each.sequences:
-            attention_on_gpu(each, (*operands, o), lse, options["kernel"], allowed, reach)
+            launches = attention_on_gpu(each, (*operands, o), lse, options["kernel"], allowed, reach)
+            if key and launches and sequences.fills_rows:
+                FORWARD.put(key, arrays, call_of(like_q, launches, (result,), lse))
         return result if lse is None else (result, lse)
     for part in sequences.parts:
         q, out = (part_of(x, layout, sequences, part) for x in (arrays[0], result))

@@ -9,16 +9,21 @@ an effect.
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import Any, NamedTuple
 
 import numpy as np
 
 from hw4cli.arrays.operand import TORCH, Operand, is_capturing, operand
-from hw4cli.problem.workload import BOTTOM_RIGHT, Span, Workload, is_whole
+from hw4cli.problem.workload import BOTTOM_RIGHT, Span, Workload, is_whole, runs
 
 LEFT, RIGHT = "left", "right"  # where the padding of padded arrays lies
 NAMES = "lengths", "q_lengths", "cu_seqlens_q", "cu_seqlens_k"  # the arguments that ask for sequences
+
+
+Numbers = tuple[int, ...]
+REMEMBERED = 64  # lists of lengths
 
 
 class Part(NamedTuple):
@@ -40,23 +45,7 @@ class Sequences(NamedTuple):
     @property
     def parts(self) -> Iterator[Part]:
         """The sequences that have rows and keys."""
-        first, count = None, 0
-        for span in self.spans:
-            if not span.rows or not span.keys:
-                continue
-            if first is not None and self._follows(span, first, count):
-                count += 1
-                continue
-            if first is not None:
-                yield Part(first, count)
-            first, count = span, 1
-        if first is not None:
-            yield Part(first, count)
-
-    def _follows(self, span: Span, first: Span, count: int) -> bool:
-        """Whether it lies so far behind as if each of the `count` sequences from the first on were a batch."""
-        apart = (0, count * first.rows, count * first.keys) if self.packed else (count, 0, 0)
-        return span == Span(first.batch + apart[0], first.row + apart[1], first.rows, first.key + apart[2], first.keys)
+        return (Part(*run) for run in runs(span for span in self.spans if span.rows and span.keys))
 
     def of(self, work: Workload, align: str) -> Workload:
         """The workload of arrays, of which these sequences are computed; those with rows and keys."""
@@ -91,16 +80,35 @@ class Sequences(NamedTuple):
         return found == each * (1 if self.packed else len(self.spans))
 
 
-def sequences_of(
-    batch: int, Nq: int, Nk: int, lengths: Any, q_lengths: Any, padding: str, cu_seqlens_q: Any, cu_seqlens_k: Any
-) -> Sequences:
-    """The sequences that the arguments of `attention` ask for, of arrays with so many batches, rows and keys.
+class Asked(NamedTuple):
+    """The arguments of `attention` that ask for sequences, as numbers."""
 
-    Numbers on a GPU are waited for. Raises TypeError or ValueError, before anything is computed, for arguments that do
-    not go together, numbers that are no integers, are less than 0, or lie beyond the arrays, and while a CUDA graph is
-    captured if they are on a GPU.
-    """
-    if cu_seqlens_q is not None or cu_seqlens_k is not None:
+    lengths: Numbers | None
+    q_lengths: Numbers | None
+    padding: str
+    cu_seqlens_q: Numbers | None
+    cu_seqlens_k: Numbers | None
+
+    @property
+    def packed(self) -> bool:
+        """Whether the arrays are packed."""
+        return self.cu_seqlens_q is not None or self.cu_seqlens_k is not None
+
+
+def asked(lengths: Any, q_lengths: Any, padding: str, cu_seqlens_q: Any, cu_seqlens_k: Any) -> Asked:
+    """The arguments as numbers. Those on a GPU are waited for. Raises TypeError for what is no list or array of
+    integers; ValueError while a CUDA graph is captured if they are on a GPU."""
+    given = zip(NAMES, (lengths, q_lengths, cu_seqlens_q, cu_seqlens_k), strict=True)
+    of_rows, of_keys, *starts = (None if x is None else numbers_of(name, x) for name, x in given)
+    return Asked(of_rows, of_keys, padding, *starts)
+
+
+@lru_cache(REMEMBERED)
+def sequences_of(batch: int, Nq: int, Nk: int, numbers: Asked) -> Sequences:
+    """The sequences that are asked for, of arrays with so many batches, rows and keys. Raises ValueError for arguments
+    that do not go together, and for numbers that are less than 0, or lie beyond the arrays."""
+    lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k = numbers
+    if numbers.packed:
         if lengths is not None or q_lengths is not None:
             raise ValueError("cu_seqlens are of packed arrays, lengths of padded ones: give either")
         if cu_seqlens_q is None or cu_seqlens_k is None:
@@ -117,7 +125,7 @@ def sequences_of(
     return Sequences(tuple(map(span, range(batch))), False, Nq, Nk)
 
 
-def _packed(Nq: int, Nk: int, of_rows: list[int], of_keys: list[int]) -> Sequences:
+def _packed(Nq: int, Nk: int, of_rows: Numbers, of_keys: Numbers) -> Sequences:
     if len(of_rows) != len(of_keys):
         counts = f"{len(of_rows) - 1} sequences, cu_seqlens_k of {len(of_keys) - 1}"
         raise ValueError(f"cu_seqlens_q is of {counts}: give as many of both")
@@ -126,11 +134,10 @@ def _packed(Nq: int, Nk: int, of_rows: list[int], of_keys: list[int]) -> Sequenc
     return Sequences(tuple(spans), True, Nq, Nk)
 
 
-def _counts(name: str, given: Any, batch: int, most: int) -> list[int]:
+def _counts(name: str, numbers: Numbers | None, batch: int, most: int) -> Numbers:
     """So many numbers from 0 to `most`; all of them `most` for None."""
-    if given is None:
-        return [most] * batch
-    numbers = numbers_of(name, given)
+    if numbers is None:
+        return (most,) * batch
     if len(numbers) != batch:
         raise ValueError(f"{name} has {len(numbers)} numbers: give one for each of {batch} batches")
     for place, number in enumerate(numbers):
@@ -139,9 +146,8 @@ def _counts(name: str, given: Any, batch: int, most: int) -> list[int]:
     return numbers
 
 
-def _starts(name: str, given: Any, total: int) -> list[int]:
+def _starts(name: str, numbers: Numbers, total: int) -> Numbers:
     """Where sequences begin in packed arrays, and the last one ends: at most at `total`."""
-    numbers = numbers_of(name, given)
     if len(numbers) < 2 or numbers[0] != 0:
         raise ValueError(f"{name} must begin with 0, and have a number for the end of each sequence")
     for place, (first, end) in enumerate(pairwise(numbers), 1):
@@ -154,17 +160,17 @@ def _starts(name: str, given: Any, total: int) -> list[int]:
     return numbers
 
 
-def numbers_of(name: str, given: Any) -> list[int]:
+def numbers_of(name: str, given: Any) -> Numbers:
     """The integers of a sequence, or of an array of one dimension."""
     if hasattr(given, "dtype"):
         library = type(given).__module__.split(".")[0]
         if len(given.shape) != 1 or not str(given.dtype).removeprefix("torch.").startswith(("int", "uint")):
             raise TypeError(f"{name} is an array {tuple(given.shape)} of {given.dtype}: give integers, (sequences,)")
         _check_readable(name, given, library)
-        return [int(number) for number in given.tolist()]
+        return tuple(map(int, given.tolist()))
     if isinstance(given, str | bytes) or not isinstance(given, Sequence) or not all(map(is_whole, given)):
         raise TypeError(f"{name} is a {type(given).__name__}: give a list, or an array, of integers")
-    return [int(number) for number in given]
+    return tuple(map(int, given))
 
 
 def _check_readable(name: str, array: Any, library: str) -> None:

@@ -13,7 +13,7 @@ from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
 NAME = "backward"
 DELTA_ROWS = 32  # lanes to a row of delta
 # BackwardParams in kernels/gradients.cuh.
-_LAYOUT = struct.Struct("@" + 8 * COORDINATES + "QQ" + "6i" + "fi" + "0Q")
+_LAYOUT = struct.Struct("@" + 8 * COORDINATES + "QqqQ" + "6i" + "fi" + "0Q")
 
 
 class Tile(NamedTuple):
@@ -43,13 +43,19 @@ TILES = {
 
 
 class Arrays(NamedTuple):
-    """Where q, k, v, o, do, dq, dk and dv lie, in this order, strides in elements; and the addresses of the LSE,
-    contiguous (batch, heads, Nq), and of a plan's scratch. `whole`: o and the LSE are of these keys, and no others."""
+    """Where q, k, v, o, do, dq, dk and dv lie, in this order, strides in elements; and the addresses of the LSE and of
+    a plan's scratch. `whole`: o and the LSE are of these keys, and no others. `lse_steps`: from a batch of the LSE to
+    the next, and from a head; (batch, heads, Nq) is contiguous if they are not given."""
 
     matrices: tuple[Matrix, ...]
     lse: int
     scratch: int
     whole: bool = True
+    lse_steps: tuple[int, int] | None = None
+
+    def log_sums(self, work: Workload) -> tuple[int, int, int]:
+        """What kernels are told of where the LSE lies."""
+        return (self.lse, *(self.lse_steps or (work.heads * work.Nq, work.Nq)))
 
 
 def takes(work: Workload, props: DeviceProperties) -> bool:
@@ -90,4 +96,5 @@ def plan(work: Workload, props: DeviceProperties, tile: Tile | None = None) -> P
 def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any = None) -> bytes:
     """The one argument of each launch. It has no tensor maps, which `encode` would make."""
     sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, work.offset)
-    return _LAYOUT.pack(*coordinates(*arrays.matrices), arrays.lse, arrays.scratch, *sizes, work.scale, arrays.whole)
+    memory = *arrays.log_sums(work), arrays.scratch
+    return _LAYOUT.pack(*coordinates(*arrays.matrices), *memory, *sizes, work.scale, arrays.whole)

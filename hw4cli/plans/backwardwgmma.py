@@ -17,7 +17,7 @@ OWNED = 64  # rows of a group of four warps
 STATS_THREADS, STATS_BYTES = 256, 8
 LINE = 128  # bytes: stats are copied as rows of so many
 # TiledParams in kernels/backward_wgmma.cuh, behind its nine tensor maps.
-_LAYOUT = struct.Struct("<" + 5 * COORDINATES + 5 * "Q" + 12 * "i" + 2 * "f")
+_LAYOUT = struct.Struct("<" + 5 * COORDINATES + "Qqq" + 4 * "Q" + 12 * "i" + 2 * "f")
 
 
 class Pass(NamedTuple):
@@ -153,7 +153,7 @@ def tiled_arguments(
     maps += [box(k, *keys, OWNED), box(v, *keys, OWNED), box(q, *queries, tiles[1]), box(do, *queries, tiles[1])]
     maps.append(encode(_stats_box(work, arrays.scratch, tiles[1])))
     members = coordinates(o, do, dq, dk, dv)
-    memory = arrays.lse, arrays.scratch, *sums
+    memory = *arrays.log_sums(work), arrays.scratch, *sums
     cut = cut or (work.batch * work.kv_heads, 1, 1, 1)
     head_rows = ceil_div(work.Nq, tiles[1]) * tiles[1]
     sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, head_rows, work.offset, section, *cut)

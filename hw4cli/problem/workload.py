@@ -1,6 +1,7 @@
 """What is computed, apart from where it lies: one description for files, arrays, gradients and measurements."""
 
 import math
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from operator import index
 from typing import Any, NamedTuple
@@ -56,6 +57,27 @@ class Span(NamedTuple):
     key: int
     keys: int
     offset: int = 0
+
+
+def runs(spans: Iterable[Span]) -> Iterator[tuple[Span, int]]:
+    """Neighbours of the same lengths, as (the first one, how many): each is of the next batch, or begins where the one
+    before ends.
+
+    >>> list(runs([Span(0, 0, 5, 0, 7), Span(0, 5, 5, 7, 7), Span(0, 10, 4, 14, 7)]))[0][1]
+    2
+    """
+    first: Span | None = None
+    last, count = first, 0
+    for span in spans:
+        if last is not None and first is not None:
+            batch, row, rows, key, keys, offset = last
+            if span in (Span(batch + 1, *last[1:]), Span(batch, row + rows, rows, key + keys, keys, offset)):
+                last, count = span, count + 1
+                continue
+            yield first, count
+        first, last, count = span, span, 1
+    if first is not None:
+        yield first, count
 
 
 @dataclass(frozen=True)
@@ -197,14 +219,14 @@ class Workload:
     def pairs(self) -> int:
         """Pairs of a row and a key that it sees, in all heads: each costs 4 d floating-point operations."""
         if self.sequences:
-            return sum(self._alone(span).pairs for span in self.sequences)
+            return sum(self.alone(span).pairs for span in self.sequences)
         if not self.causal:
             return self.B * self.Nq * self.Nk
         return self.B * (self._seen_by(self.Nq) - self._seen_by(0))
 
-    def _alone(self, span: Span) -> "Workload":
-        """A sequence as a workload of its own."""
-        return replace(self, batch=1, Nq=span.rows, Nk=span.keys, offset=span.offset, sequences=())
+    def alone(self, span: Span, count: int = 1) -> "Workload":
+        """A sequence as a workload of its own, or so many like it as its batches."""
+        return replace(self, batch=count, Nq=span.rows, Nk=span.keys, offset=span.offset, sequences=())
 
     def _seen_by(self, row: int) -> int:
         """Keys that the rows before this one see, together with rows that would stand before the first."""

@@ -50,7 +50,7 @@ def assert_right(torch, found, arrays, starts, key_starts, causal, dtype):
         gradients = exact_gradients(do, q, k, v, causal=causal, offset=offset)
         got = o[mine].double().swapaxes(0, 1).cpu().numpy()
         assert np.abs(got - right[0]).max() <= ERROR[dtype]
-        np.testing.assert_allclose(lse[:, mine].cpu(), sums[0], atol=1e-3)
+        np.testing.assert_allclose(lse[:, mine].cpu(), sums[0], atol=4e-3 if dtype == BFLOAT16 else 1e-3)
         for x, place, exact in zip(made, (mine, theirs, theirs), gradients, strict=True):
             got = x[place].double().swapaxes(0, 1).cpu().numpy()
             assert np.abs(got - exact[0]).max() <= ALLOWED[dtype] * max(1, np.abs(exact).max())
@@ -99,10 +99,10 @@ def test_rows_and_keys_may_be_differently_many(torch, dtype, causal):
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("dtype", [FLOAT16, FLOAT32])
-def test_padding_is_never_read_and_answered_with_zeros(torch, dtype, side):
+@pytest.mark.parametrize(("dtype", "d"), [(FLOAT16, 64), (BFLOAT16, 128), (FLOAT16, 20), (FLOAT32, 64), (FLOAT32, 7)])
+def test_padding_is_never_read_and_answered_with_zeros(torch, dtype, d, side):
     """Padding of NaN gives the bits of padding of zeros, and of the sequences alone."""
-    arrays = packed(torch, dtype, LENGTHS, 64)
+    arrays = packed(torch, dtype, LENGTHS, d)
     starts, most = starts_of(LENGTHS), max(LENGTHS)
     asked = {"lengths": LENGTHS, "q_lengths": LENGTHS, "padding": side, "causal": True, "layout": "BNHD"}
     found = []

@@ -212,7 +212,17 @@ ARRAYS = GradientArrays(tuple(map(matrix, range(1, 9))), 9000, 1 << 20)
 NAMES = ("q", "k", "v", "o", "dO", "dq", "dk", "dv")
 BACKWARD = {
     **{key: value for n, m in zip(NAMES, ARRAYS.matrices, strict=True) for key, value in members_of(n, m).items()},
-    **{"lse": 9000, "delta": 1 << 20, "batches": 2, "heads": 12, "kv_heads": 4, "Nq": 300, "Nk": 900},
+    **{
+        "lse": 9000,
+        "lse_batch": 12 * 300,
+        "lse_head": 300,
+        "delta": 1 << 20,
+        "batches": 2,
+        "heads": 12,
+        "kv_heads": 4,
+        "Nq": 300,
+        "Nk": 900,
+    },
     **{"causal_offset": 600, "scale": 0.125, "whole": 1},
 }
 
@@ -267,7 +277,8 @@ def test_gradients_by_warpgroups(kernel, tmp_path):
             for n, m in (("o", o), ("d_o", do), ("dq", dq), ("dk", dk), ("dv", dv))
             for key, value in members_of(n, m).items()
         },
-        **{"stats_map": tensor(Matrix(1 << 20, 0, 0, 0), 64, queries // 16, 1, 1), "lse": 9000, "stats": 1 << 20},
+        **{"stats_map": tensor(Matrix(1 << 20, 0, 0, 0), 64, queries // 16, 1, 1), "stats": 1 << 20},
+        **{"lse": 9000, "lse_batch": 12 * 300, "lse_head": 300},
         **{"batches": 2, "heads": 12, "kv_heads": 4, "Nq": 300, "Nk": 900, "stats_rows": rows, "causal_offset": 600},
     }
     cut = Cut(*plan.cut) if plan.cut else Cut(8)

@@ -9,9 +9,10 @@ from hw4cli.device.launcher import Addresses, Argument, Prepared, Step, prepared
 from hw4cli.plans import gradients as choice
 from hw4cli.plans.backward import Arrays
 from hw4cli.plans.dispatch import AUTO
+from hw4cli.plans.formulas import FLOAT
 from hw4cli.plans.launch import Matrix, Steps
 from hw4cli.plans.plan import Plan
-from hw4cli.problem.workload import Workload
+from hw4cli.problem.workload import Span, Workload, runs
 
 
 class BackwardOnGpu:
@@ -37,7 +38,11 @@ class BackwardOnGpu:
 
     def _prepare(self, work: Workload, steps: tuple[Steps, ...], kernel: str = AUTO, whole: bool = True) -> Prepared:
         """The launches for q, k, v, o, do, dq, dk and dv of these strides: their addresses, the LSE's and that of
-        scratch are asked for. Compiles the kernels, on the current device."""
+        scratch are asked for. Compiles the kernels, on the current device. Sequences are computed one run of equal
+        lengths after the other, each by the kernel that is the fastest for it."""
+        if work.sequences:
+            parts = [self._of_run(work, run, steps, kernel) for run in runs(work.sequences)]
+            return prepared(self.gpu, [step for step, _ in parts], max(scratch for _, scratch in parts))
         planned = self.planned(work, kernel)
 
         def make(addresses: Addresses) -> bytes:
@@ -47,3 +52,25 @@ class BackwardOnGpu:
 
         step = Step(Argument(make, 10), self.gpu.functions(planned), planned.launches)
         return prepared(self.gpu, (step,), planned.scratch)
+
+    def _of_run(self, work: Workload, run: tuple[Span, int], steps: tuple[Steps, ...], kernel: str) -> tuple[Step, int]:
+        """The launches of sequences of the same lengths, for the addresses of all arrays; and bytes of scratch."""
+        first, count = run
+        alone, padded = work.alone(first, count), work.batch > 1
+        planned = self.planned(alone, kernel)
+        # Of q, k, v, o, do, dq, dk and dv.
+        places = [(first.key, first.keys) if n in (1, 2, 6, 7) else (first.row, first.rows) for n in range(8)]
+        lse_steps = work.heads * work.Nq if padded else first.rows, work.Nq
+        lse_at = FLOAT * (first.batch * work.heads * work.Nq + first.row)
+
+        def matrix(at: int, step: Steps, place: tuple[int, int]) -> Matrix:
+            (batch, head, row), (start, length) = step, place
+            begin = at + work.element * (first.batch * batch + start * row)
+            return Matrix(begin, batch if padded else length * row, head, row)
+
+        def make(addresses: Addresses) -> bytes:
+            matrices = tuple(map(matrix, addresses, steps, places))
+            lse, scratch = addresses[8:]
+            return choice.arguments(planned, alone, Arrays(matrices, lse + lse_at, scratch, True, lse_steps), encode)
+
+        return Step(Argument(make, 10), self.gpu.functions(planned), planned.launches), planned.scratch
