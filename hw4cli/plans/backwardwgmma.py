@@ -17,6 +17,7 @@ OWNED = 64  # rows of a group of four warps
 STATS_THREADS, STATS_BYTES = 256, 8
 LINE = 128  # bytes: stats are copied as rows of so many
 # TiledParams in kernels/backward_wgmma.cuh, behind its nine tensor maps.
+PARAMS_BYTES = 1472  # whole lines of 64 bytes, as tensor maps are aligned
 _LAYOUT = struct.Struct("<" + 5 * COORDINATES + "Qqq" + 4 * "Q" + 12 * "i" + 2 * "f")
 
 
@@ -157,7 +158,8 @@ def tiled_arguments(
     cut = cut or (work.batch * work.kv_heads, 1, 1, 1)
     head_rows = ceil_div(work.Nq, tiles[1]) * tiles[1]
     sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, head_rows, work.offset, section, *cut)
-    return b"".join(maps) + _LAYOUT.pack(*members, *memory, *sizes, work.scale, min(work.scale * LOG2E, LARGEST))
+    passed = _LAYOUT.pack(*members, *memory, *sizes, work.scale, min(work.scale * LOG2E, LARGEST))
+    return (b"".join(maps) + passed).ljust(PARAMS_BYTES, b"\0")
 
 
 def _stats_box(work: Workload, stats: int, tile: int) -> Box:
