@@ -78,7 +78,7 @@ def attention(
     each batch, `q_lengths` those of rows, all of them where they are not given, with the padding behind or before them;
     of packed arrays (N, heads, d) with layout="BNHD", or (heads, N, d), sequence n has the rows from cu_seqlens_q[n] to
     cu_seqlens_q[n + 1] and the keys likewise, and the LSE is (heads, Nq). Masks are those of each sequence by itself.
-    What belongs to none is neither read nor waited for; its rows of O are 0.
+    What belongs to none is not read; its rows of O are 0, their LSE -inf. Numbers on a GPU are waited for.
 
     GPUs are not waited for else. On a GPU, arrays whose rows are no
     whole chunks of 16 bytes (of another d) are copied, and float32 ones whose rows do not follow one another; nothing

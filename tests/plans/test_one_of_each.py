@@ -20,6 +20,7 @@ WORKLOAD = ("hw4cli/problem/workload.py", "Workload")
 PARTS = {
     ("hw4cli/plans/columns.py", "Copied"): "a matrix that is copied, of which three to five go into one launch",
     ("hw4cli/plans/dispatch.py", "Choice"): "errors are bounded by keys and columns alone, whatever the rest is",
+    ("hw4cli/problem/workload.py", "Span"): "rows and keys of a sequence, of which a Workload has several",
     ("hw4cli/lab/cases.py", "ArrayResult"): "a row of a record, whose fields are the record's columns",
     ("hw4cli/lab/arrays/expected.py", "Head"): "rows, keys and gradients themselves, of one head",
     ("hw4cli/show/records.py", "Point"): "a row of a record, which may be older than Workload",
