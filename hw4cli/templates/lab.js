@@ -6,7 +6,7 @@ const get = id => document.getElementById(id), unique = list => [...new Set(list
 const points = data.points.map(values => Object.fromEntries(data.fields.map((field, i) => [field, values[i]])));
 const FIRST = { view: "compare", gpu: data.gpus.length ? data.gpus[0].name : "", record: "", d: "", dtype: "", causal: "", pass: "", measure: "ms", over: "", scale: "",
   nscale: "log", at: "", base: "", off: "", sort: "", rungs: "", cells: "tflops", programs: "", kernel: "", diff: "", file: "",
-  shape: "", cc: "", mask: "", order: "", block: "", row: "", thread: "", step: "", timeline: "" };
+  shape: "", cc: "", mask: "", order: "", block: "", row: "", thread: "", step: "", timeline: "", stride: "", wide: "" };
 const state = { ...FIRST };
 const PHONE = 640, WHOLE = { style: "decimal", maximumFractionDigits: 0 };
 

@@ -452,6 +452,33 @@ function missing(w) { // what a tile of scores lacks
   return tail + (w.causal && last > row0 ? now.tile * g.BC >= Math.min(w.N, row0 + g.BR) ? " The mask leaves nothing of this tile." : " The diagonal crosses this tile: the mask cuts off what is above it." : "");
 }
 
+// ---- banks: what a load of a warp takes whose lanes each read from a row of their own
+// Words of 4 bytes that the lanes ask each of the 32 banks for: of so many lanes at a time as together load 128 bytes.
+function bankedWords(stride, wide) {
+  return [...Array(wide).keys()].map(turn => {
+    const banks = [...Array(32)].map(() => new Set());
+    for (let lane = turn * 32 / wide; lane < (turn + 1) * 32 / wide; lane++)
+      for (let x = 0; x < wide; x++) banks[(lane * stride + x) % 32].add(lane * stride + x);
+    return banks.map(words => words.size);
+  });
+}
+const wavefronts = (stride, wide) => sum(bankedWords(stride, wide).map(counts => Math.max(...counts)));
+function drawBanks(w) {
+  const wide = [1, 2, 4].includes(Number(state.wide)) ? Number(state.wide) : 1, asked = Math.round(Number(state.stride));
+  const stride = asked >= 1 && asked <= 4096 ? asked : w.d, host = get("banks");
+  if (get("stride") !== document.activeElement) get("stride").value = stride;
+  options("wide", [["1", "4 bytes"], ["2", "8 bytes"], ["4", "16 bytes"]], String(wide));
+  const counts = bankedWords(stride, wide)[0], most = Math.max(...counts), W = Math.max(260, host.clientWidth), high = 64, each = W / 32, out = art(W, high + 18);
+  counts.forEach((words, bank) => out.append(svg("rect", { x: (bank * each).toFixed(2), y: (high * (1 - words / most)).toFixed(2), width: (each - 1.5).toFixed(2), height: (high * words / most).toFixed(2), class: words > 1 ? "doing a2 here" : "doing a0 here" }, svg("title", {}, "bank " + bank + ": " + grouped(words) + (words === 1 ? " word" : " words")))));
+  for (const bank of [0, 8, 16, 24]) out.append(label(bank * each, high + 14, (bank ? "" : "bank ") + bank, { class: "soft small" }));
+  host.replaceChildren(out);
+  const taken = wavefronts(stride, wide), row = grouped(stride) + (stride === 1 ? " float" : " floats"), free = [stride, stride + 1, stride + 2, stride + 3, stride + 4].find(one => one % wide === 0 && wavefronts(one, wide) === wide);
+  get("bank-words").textContent = stride % wide ? "A load of " + 4 * wide + " bytes needs rows that begin at multiples of that: " + row + " are none."
+    : "32 lanes, each in a row of its own, rows " + row + " apart: " + grouped(taken) + (taken === 1 ? " access" : " accesses") + " where " + wide + " would do" + (taken > wide ? ", " + digits(taken / wide, 3) + " times as many" + (free ? "; none too many with rows of " + grouped(free) + " floats." : ".") : ": no conflict.")
+      + (wide > 1 ? " Drawn: the first " + 32 / wide + " lanes." : "");
+  host.setAttribute("aria-label", get("bank-words").textContent);
+}
+
 // ---- one block in time, where a record has it
 const WINDOW = 4; // tiles that are shown at once
 let shownTimeline = -1; // the record that the block is from
@@ -531,6 +558,7 @@ function drawSteps() {
   drawMemory(w);
   drawBytes(w);
   drawTimeline(w);
+  drawBanks(w);
   get("owners").closest(".sheet").hidden = w.paper; // the paper says nothing of threads
   if (!w.paper) drawOwners(w);
   drawNumbers(w);
@@ -552,7 +580,7 @@ function play() {
 }
 const FRESH = { block: "", row: "", thread: "", step: "" };
 for (const [id, name] of [["steps-kernel", "kernel"], ["shape", "shape"], ["cc", "cc"]]) get(id).addEventListener("change", event => { stop(); change({ ...FRESH, [name]: event.target.value }); });
-get("timeline").addEventListener("change", event => change({ timeline: event.target.value }));
+for (const id of ["timeline", "stride", "wide"]) get(id).addEventListener("change", event => change({ [id]: event.target.value }));
 for (const id of ["block", "row", "thread"]) get(id).addEventListener("change", event => change(id === "block" ? { block: event.target.value, step: "" } : { [id]: event.target.value }));
 get("step").addEventListener("input", event => { stop(); state.step = event.target.value; draw(); });
 get("step").addEventListener("change", event => go(Number(event.target.value)));

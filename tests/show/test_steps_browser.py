@@ -294,6 +294,25 @@ def test_a_block_of_a_kernel_of_arrays_is_drawn_beside_the_steps_of_any_kernel(c
         assert chromium.execute_script("return document.querySelector('#timeline').value") == "1", "its own comes first"
 
 
+def test_banks_are_calculated_for_rows_of_any_length(lab):
+    """As counts on the CPU and the profiler have them: 16 lanes' rows of 64 floats, 16 bytes each, meet eightfold."""
+    of = {
+        (stride, wide): lab.execute_script("return wavefronts(...arguments)", stride, wide)
+        for stride, wide in [(64, 1), (65, 1), (32, 1), (48, 1), (1, 1), (64, 4), (68, 4), (64, 2), (66, 2), (36, 4)]
+    }
+    assert [of[one, 1] for one in (64, 65, 32, 48, 1)] == [32, 1, 32, 16, 1]
+    assert [of[one, 4] for one in (64, 68, 36)] == [32, 4, 4]
+    assert [of[one, 2] for one in (64, 66)] == [32, 2]
+    at(lab, view="steps", kernel="shared", shape="t28")
+    assert find(lab, "#bank-words").text.endswith("32 times as many; none too many with rows of 65 floats.")
+    at(lab, view="steps", kernel="shared", shape="t28", stride="65")
+    assert find(lab, "#bank-words").text.endswith("1 access where 1 would do: no conflict.")
+    choose(lab, "wide", "4")
+    assert "needs rows that begin at multiples of that" in find(lab, "#bank-words").text
+    at(lab, view="steps", kernel="shared", shape="t28", stride="x", wide="3")
+    assert find(lab, "#stride").get_attribute("value") == "64"
+
+
 def test_what_no_address_should_hold_is_taken_for_nothing(lab):
     at(lab, view="steps", kernel="nosuch", shape="?", cc="1", mask="x", order="9", block="-5", row="x", thread="1e9")
     assert find(lab, "#step-name").text == "Load Q"
