@@ -332,7 +332,7 @@ WIDE = [
     Fault(
         "64 lanes: a row's softmax by warps of 64",
         "naive",
-        "const int lane = threadIdx.x % 32;",
+        "const int lane = threadIdx.x % SOFTMAX_LANES;",
         "const int lane = threadIdx.x % warpSize;",
         "wrong answer",
         lanes=64,

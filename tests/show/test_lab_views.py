@@ -43,7 +43,7 @@ def test_a_kernel_shows_its_story_its_source_and_what_it_changed(lab):
     assert texts(lab, "#code .l")[0].startswith("// warp:")
     choose(lab, "diff", "shared")
     assert find(lab, "#code-title").text == "From shared to warp"
-    assert "+ constexpr int ROWS = 4;" in "".join(texts(lab, "#code .add"))
+    assert "+ constexpr int ROWS = WARP_ROWS;" in "".join(texts(lab, "#code .add"))
     assert all(line.startswith("- ") for line in texts(lab, "#code .cut"))
     find(lab, "#list button[data-key=split]").click()
     header = texts(lab, "#file option")[1]
