@@ -21,6 +21,7 @@ import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ WORK = 10**9  # batch * heads * rows * keys * d at most: some kernels take secon
 DIFFERENT = "DIFFERENT"
 TORCH = importlib.util.find_spec("torch") is not None  # which has bfloat16; without it the other types are drawn
 Job = dict[str, Any]
+Worker = subprocess.Popen[str]
 
 
 def drawn(shapes: int, seed: int) -> list[Job]:
@@ -95,24 +97,26 @@ def checkout(old: str, folder: Path) -> Path:
     return folder
 
 
-def start(place: Path, jobs: Path, cache: Path, seconds: float, processes: int) -> list[subprocess.Popen[str]]:
-    """The processes in which a checkout computes."""
+@contextmanager
+def started(place: Path, jobs: Path, cache: Path, seconds: float, processes: int) -> Iterator[list[Worker]]:
+    """The processes in which a checkout computes; those that still run at the end are killed."""
     env = {**os.environ, "PYTHONPATH": str(place), "CUPY_CACHE_DIR": str(cache), "PYTHONDONTWRITEBYTECODE": "1"}
     command = [sys.executable, "-P", str(Path(__file__).with_name("bits.py")), str(jobs), "--seconds", str(seconds)]
-    return [
-        subprocess.Popen(
-            [*command, "--share", f"{number}/{processes}"],
-            env=env,
-            cwd=cache,
-            stdout=subprocess.PIPE,
-            stderr=(cache / f"{number}.txt").open("w"),
-            text=True,
-        )
-        for number in range(processes)
-    ]
+    workers = []
+    try:
+        for number in range(processes):
+            with (cache / f"{number}.txt").open("w") as errors:
+                share = [*command, "--share", f"{number}/{processes}"]
+                pipe = subprocess.PIPE
+                workers.append(subprocess.Popen(share, env=env, cwd=cache, stdout=pipe, stderr=errors, text=True))
+        yield workers
+    finally:
+        for worker in workers:
+            with worker:  # which waits for it
+                worker.kill()
 
 
-def answers(workers: Sequence[subprocess.Popen[str]], cache: Path) -> dict[int, Job]:
+def answers(workers: Sequence[Worker], cache: Path) -> dict[int, Job]:
     """What they say of each workload. Raises MachineError where one fails."""
     found = {}
     for number, worker in enumerate(workers):
@@ -159,11 +163,12 @@ def main() -> int:
             cache.mkdir()
         try:
             places = checkout(given.old, Path(name, "checkout")), ROOT
-            workers = [
-                start(place, file, cache, given.seconds, given.processes)
-                for place, cache in zip(places, caches, strict=True)
-            ]
-            old, new = (answers(some, cache) for some, cache in zip(workers, caches, strict=True))
+            with ExitStack() as stack:
+                both = [
+                    stack.enter_context(started(place, file, cache, given.seconds, given.processes))
+                    for place, cache in zip(places, caches, strict=True)
+                ]
+                old, new = (answers(some, cache) for some, cache in zip(both, caches, strict=True))
         except Hw4Error as error:
             print(f"equal_bits: {error}", file=sys.stderr)
             return 3

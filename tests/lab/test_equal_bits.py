@@ -3,6 +3,7 @@ is NumPy."""
 
 import subprocess
 import sys
+import time
 
 import pytest
 from helpers import ROOT
@@ -92,10 +93,13 @@ def test_what_is_neither_a_commit_nor_a_checkout_is_refused(old):
     assert "neither a folder with hw4cli in it nor a commit" in done.stderr
 
 
-def test_a_checkout_that_computes_nothing_is_told_by_its_last_line(tmp_path, monkeypatch, capsys):
+def test_a_checkout_that_computes_nothing_is_told_by_its_last_line_and_ends_the_other(tmp_path, monkeypatch, capsys):
     old, new = (checkout(tmp_path / name, {}) for name in ("old", "new"))
     (old / "cupy.py").write_text("raise ImportError('no cupy here')")
     monkeypatch.setattr(equal_bits, "ROOT", new)
     monkeypatch.setattr(sys, "argv", ["equal_bits", str(old), "--shapes", "1", "--processes", "1"])
+    (new / "cupy.py").write_text("import time\ntime.sleep(300)")
+    began = time.monotonic()
     assert equal_bits.main() == 3
     assert "no cupy here" in capsys.readouterr().err
+    assert time.monotonic() - began < 150, "the other checkout was waited for"
