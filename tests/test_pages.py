@@ -43,7 +43,7 @@ VIEWS = {
 PAGES = (
     *("scoreboard", "scoreboard-few-cases", "scoreboard-empty", "scoreboard-odd", "scoreboard-own"),
     *("scoreboard-panel", "handout", "handout-failed", "leaderboard", "leaderboard-panel", "leaderboard-empty"),
-    *("scoreboards", "report", "worklog", "similar", "lab-without-records", *VIEWS),
+    *("scoreboards", "report", "worklog", "demo", "similar", "lab-without-records", *VIEWS),
 )
 # What may be scrolled by itself (beside a panel, a table), and what may end in an ellipsis.
 SCROLLING = {"scoreboard": TABLE, "leaderboard-panel": TABLE, "lab": "#table, .code", "similar": "pre"}
@@ -106,10 +106,13 @@ def addresses(tmp_path_factory, leaderboard_page):  # noqa: F811 (it is the fixt
         (folder / "submissions" / name / "hw4.cu").write_text(text)
     assert run_hw4("similar", folder / "submissions", "-o", folder / "similar.html").returncode == 0
     mine = student(folder / "mine")
-    for form in ("assignment", "worklog"):
+    for form in ("assignment", "worklog", "demo"):
         assert run_hw4("report", mine, "flash", "--form", form).returncode == 0
     files = {name: folder / f"{name}.html" for name in PAGES}
-    files |= {"leaderboard": leaderboard_page, "report": mine / "report.html", "worklog": mine / "worklog.html"}
+    files |= {
+        "leaderboard": leaderboard_page,
+        **{name: mine / f"{name}.html" for name in ("report", "worklog", "demo")},
+    }
     found = {name: path.as_uri() for name, path in files.items()}
     panel = re.search(r'<section class="panel" id="(\w+)"', pages["scoreboard-own"])
     found["scoreboard-panel"] = f"{found['scoreboard-own']}#{panel[1]}"

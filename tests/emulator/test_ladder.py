@@ -30,7 +30,7 @@ def on_tensor_cores(name, cc):
 
 
 # These differ from others in one thing each, or in little: few runs show a mistake.
-SMALL = ("paper", "global", "rowthread", "fp16qk")
+SMALL = ("paper", "global", "rowthread", "fp16qk", "pitched")
 SPARED = [name for name in VARIANTS if name in SMALL or name.startswith("halfwarp")]
 FEW = {"shapes": [SMALLEST, TAILS], "data": [RANDOM_DATA], "builds": [RACE]}
 WHOLE = [name for name in FLOAT32 if name not in SPARED]
