@@ -237,8 +237,9 @@ struct Consumer {
     // products that are issued on one branch alone.
     __device__ __forceinline__ void begin_unit(unsigned n, const Work& t, bool produced) {
 #if Q_AHEAD
-        if (produced) queries.load(r, n);
-        else
+        if (produced) {
+            if (!EARLY || t.any) queries.load(r, n);  // else nobody has stored it
+        } else
 #endif
             load_q(n, t);
         queries.release();

@@ -8,7 +8,7 @@ from slow import slow
 from test_tensor_kernels import answer
 
 from hw4cli.emulator.build import RACE
-from hw4cli.emulator.check import RANDOM_DATA, check_kernel, make_data
+from hw4cli.emulator.check import RANDOM_DATA, check_kernel, make_data, some_rows
 from hw4cli.errors import MachineError
 from hw4cli.plans.bounds import bound
 from hw4cli.plans.ladder import VARIANTS
@@ -126,3 +126,10 @@ def test_a_ring_that_cannot_hold_what_a_group_uses_is_refused_and_not_waited_for
     except MachineError as error:
         found = str(error)
     assert says in found if says else not found, found
+
+
+def test_a_block_with_one_unit_of_work_reads_no_queries_of_a_second_one():
+    shape = some_rows(1, 531, 64, 100, 64)
+    props = replace(H200, sms=1)
+    assert VARIANTS["split8"].plan(shape, props).source == "split8_wgmma"
+    assert check_kernel(VARIANTS["split8"], props=props, shapes=[shape], data=[RANDOM_DATA], builds=[RACE]) == []
