@@ -5,13 +5,16 @@ import re
 import tempfile
 import time
 from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from hw4cli.emulator.check import RANDOM_DATA, make_data
 from hw4cli.emulator.library import FORWARDS, LOCKSTEP, RANDOM, REVERSE, Schedule
+from hw4cli.emulator.program.beside import run_beside
 from hw4cli.emulator.program.build import Source, compile_program, read
 from hw4cli.emulator.program.execute import ENDED, GPUS, SECONDS, TOO_SLOW, Execution, run_program
 from hw4cli.emulator.program.launches import blanked
@@ -20,8 +23,10 @@ from hw4cli.errors import InputError
 from hw4cli.plans.plan import DEVICES, DeviceProperties
 from hw4cli.problem.arrays import compare, read_output, write_input
 from hw4cli.problem.casefile import Floats
+from hw4cli.problem.cpu import workers
 from hw4cli.problem.oracle import exact_attention
 from hw4cli.problem.workload import Workload
+from hw4cli.system.children import Children
 
 # As the course has them; and what it allows a program not to know: N that is no multiple of 128.
 CASES = (Workload.one_head(2, 128, 32), Workload.one_head(1, 256, 64))
@@ -96,31 +101,32 @@ def check_attention(
     lanes = 64 if source.hip else gpu.lanes
     program = compile_program(source, cc=gpu.cc or 80, lanes=lanes, watched=watched)
     done: list[Case] = []
-    with tempfile.TemporaryDirectory(prefix="hw4-") as name:
+    with (
+        tempfile.TemporaryDirectory(prefix="hw4-") as name,
+        ThreadPoolExecutor(1) as pool,
+        Children() as children,
+    ):
         folder = Path(name)
 
-        def run(shape: Workload, schedule: Schedule) -> tuple[Execution, Floats | str]:
-            """The execution, and the answer or what is wrong with it."""
-            output = folder / "case.out"
+        def run(shape: Workload, schedule: Schedule, beside: bool = False) -> tuple[Execution, Floats | str]:
+            """The execution, in a process beside this one or not, and the answer or what is wrong with it."""
+            output = folder / ("beside" if beside else "here") / "case.out"
+            output.parent.mkdir(exist_ok=True)
             output.unlink(missing_ok=True)
-            execution = run_program(
-                program,
-                ["case.in", "case.out"],
-                gpu=gpu,
-                gpu_name=gpu_name,
-                seconds=min(limit_of(shape, seconds), max(1.0, until - time.monotonic())),
-                schedule=schedule,
-                gpus=gpus,
-                folder=folder,
-                sandbox=sandbox,
-                progress=progress,
-            )
+            arguments = [str(folder / "case.in"), output.name]
+            limit = min(limit_of(shape, seconds), max(1.0, until - time.monotonic()))
+            how: dict[str, Any] = {"gpu": gpu, "gpu_name": gpu_name, "seconds": limit, "schedule": schedule}
+            how |= {"gpus": gpus, "folder": output.parent, "sandbox": sandbox}
+            if beside:
+                execution = run_beside(children, program, arguments, **how)
+            else:
+                execution = run_program(program, arguments, **how, progress=progress)
             try:
                 return execution, read_output(output, shape)
             except FileNotFoundError:
                 return execution, "it has written no output"
             except (InputError, OSError) as error:
-                return execution, str(error).replace(f"{folder}/case.out", "its output")
+                return execution, str(error).replace(str(output), "its output")
 
         for shape in shapes:
             if time.monotonic() > until:
@@ -128,7 +134,11 @@ def check_attention(
             inputs = make_data(RANDOM_DATA, shape)
             write_input(folder / "case.in", inputs)
             answer = exact_attention(inputs)
+            several = shape == shapes[0] and workers() > 1
+            begun = {order: pool.submit(run, shape, order, True) for order in orders[: int(several)]}
             execution, output = run(shape, FORWARDS)
+            if execution.end != ENDED and begun:
+                children.kill()  # it would take as long
             verdict, why = judged(execution, output, answer, shape)
             findings, notes = list(execution.findings), list(execution.notes)
             in_lockstep = None
@@ -136,7 +146,7 @@ def check_attention(
                 for schedule in orders:
                     if time.monotonic() > until:
                         break
-                    other, its_output = run(shape, schedule)
+                    other, its_output = begun[schedule].result() if schedule in begun else run(shape, schedule)
                     findings += other.findings
                     notes += other.notes
                     if _differ(output, its_output):

@@ -263,7 +263,7 @@ def _runtime(compiler: Compiler, build: str, run: Run, on_demand: Sequence[str] 
     """The runtime, compiled as a part of a program: with threads of the host's, and code that cannot be moved. The
     units `on_demand` alone, or all but those."""
     headers = data_path("kernels/emulator")
-    options = [*LANGUAGE, "-O2", "-fno-pie", *kernels.processor(), "-DEMU_PROGRAM"]
+    options = [*LANGUAGE, "-fno-pie", *kernels.processor(), "-DEMU_PROGRAM"]
     units = kernels.units_of(headers, without=NOT_ON_THE_CPU)
     units = {unit: files for unit, files in units.items() if (unit in ON_DEMAND) == bool(on_demand)}
     if not on_demand:
