@@ -4,6 +4,7 @@ import math
 import re
 from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from itertools import product
 from pathlib import Path
@@ -11,8 +12,10 @@ from pathlib import Path
 import numpy as np
 
 from hw4cli.emulator.build import ASAN, RACE, check_kernels, checking_builds, shared_object
+from hw4cli.emulator.far import LARGEST_MEMORY, MULTIPROCESSORS, bytes_of, few_rows
 from hw4cli.emulator.library import FORWARDS, RANDOM, REVERSE, Outcome, Schedule
 from hw4cli.emulator.worker import Job, run_jobs
+from hw4cli.errors import MachineError
 from hw4cli.plans.bounds import SAFE, bound, has_bound
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import magnitudes
@@ -42,11 +45,17 @@ TAILS = (
 WHOLE = (Workload.one_head(2, 128, 32), Workload.one_head(1, 256, 64))
 SOME, FAR = (some_rows(1, 200, 64, 65, 70),), (Workload.one_head(2, 33, 40),)
 SHAPES = (*TAILS, *WHOLE, *SOME, *FAR)
-# Sequences that some kernels compute in another way: the keys in parts, of the first an odd number, or another tile.
-# Other kernels are spared the time.
-LONG = (Workload.one_head(1, 777, 32), Workload.one_head(1, 531, 64), Workload.one_head(1, 290, 128))
+# Sequences that some kernels compute in another way: the keys in parts, of the first an odd number, of
+# the second for two batches; or another tile. Other kernels are spared the time.
+LONG = (Workload.one_head(1, 777, 32), Workload.one_head(2, 531, 64), Workload.one_head(1, 290, 128))
 # Some rows against so many keys that sums are promoted twice, after 1024 keys each or after 4096; for kernels that do.
 PROMOTED = (some_rows(1, 2200, 64, 2100, 64), some_rows(1, 8300, 64, 100, 64))
+# More than 2^31 elements of an array, by many batches and by many rows; more than 2^31 rows, for which no GPU has room.
+HUGE_SHAPES = (
+    Workload.one_head(2**33 // (67 * 128), 67, 128),
+    Workload.one_head(1, 70, 32, Nq=2**32 // 32 + 67),
+    Workload.one_head(2**32 // 67, 67, 36),
+)
 # For a GPU of so few multiprocessors that blocks share their last tasks, or convert what others attend to: where blocks
 # stay for task after task.
 FEW = ((Workload.one_head(1, 640, 64), 3), (Workload.one_head(1, 530, 20), 2), (Workload.one_head(8, 530, 20), 2))
@@ -58,15 +67,16 @@ CAUSAL = (
 )
 CAUSAL_SOME = (some_rows(1, 200, 64, 65, 70, causal=True),)
 CAUSAL_LONG = tuple(replace(shape, causal=True) for shape in LONG)
-ALL_FULL, ALL_CAUSAL = (*SHAPES, *LONG, *PROMOTED), (*CAUSAL, *CAUSAL_SOME, *CAUSAL_LONG)
+ALL_FULL, ALL_CAUSAL = (*SHAPES, *LONG, *PROMOTED, *HUGE_SHAPES), (*CAUSAL, *CAUSAL_SOME, *CAUSAL_LONG)
 RANDOM_DATA, EQUAL, RISING, HUGE = "random", "Q = 0, V = 3", "rising scores", "huge scores"
 BELOW, UNEVEN = "scores far below 0", "rows of other scales"
 DATA = (RANDOM_DATA, EQUAL, RISING, HUGE)
 # The kinds of data that are enough on some shapes.
 FEWER = {
     **dict.fromkeys((*LONG, *CAUSAL_LONG, *WHOLE, *PROMOTED), (RANDOM_DATA, EQUAL)),
+    **dict.fromkeys((*LONG[:1], *CAUSAL_LONG[:1]), (RANDOM_DATA, EQUAL, HUGE)),  # maxima of the parts far apart
     **dict.fromkeys((*SOME, *CAUSAL_SOME), (RANDOM_DATA, BELOW, UNEVEN)),
-    **dict.fromkeys(FAR, (RANDOM_DATA,)),
+    **dict.fromkeys((*FAR, *HUGE_SHAPES), (RANDOM_DATA,)),
 }
 FAR_BELOW = 300.0  # what BELOW takes from every score
 SCHEDULES = (FORWARDS, Schedule(REVERSE), Schedule(RANDOM, 1))
@@ -151,6 +161,11 @@ class Trial:
 
         What AddressSanitizer looks for depends on the data only where huge scores lead another way.
         """
+        if self.shape in HUGE_SHAPES:
+            if build == RACE:
+                nothing = np.zeros((1, 3, 1, self.plan.d), FLOAT32)
+                yield self.data[0], Job(path, self.plan, nothing, width, seconds=LEAST_SECONDS, huge=self.shape)
+            return
         shape, rows = self.shape, (self.shape.offset, self.shape.Nq) if self.shape.Nq != self.shape.N else None
         for kind in self.data:
             if build == ASAN and kind not in (self.data[0], HUGE):
@@ -176,6 +191,9 @@ def trials_of(
     shapes, found = [*shapes], []
     one = replace(props, sms=1)  # which has no use for keys in parts, that would be too short for a promotion
     for shape in shapes:
+        if shape in HUGE_SHAPES:
+            found += _huge(variant, props, shape, tile)
+            continue
         on = one if shape in PROMOTED else props
         plan, long = variant.plan(shape, on, tile), shape in (*LONG, *CAUSAL_LONG)
         promotion = plan.macros.get("PROMOTION", 0)
@@ -195,6 +213,19 @@ def trials_of(
             if plan.macros.get("MOST_BLOCKS"):
                 found.append(Trial(shape, few, plan, tuple(data)[:1], thorough=False))
     return found
+
+
+def _huge(variant: Variant, props: DeviceProperties, shape: Workload, tile: Tile | None) -> list[Trial]:
+    """A shape that is there for its indices, if a few blocks of the kernel's grid show them; of a kernel of the user's
+    own, if a GPU has the memory."""
+    many = replace(props, sms=MULTIPROCESSORS)
+    if is_own_kernel(variant.name) and bytes_of(shape) > LARGEST_MEMORY:
+        return []
+    with suppress(MachineError):  # it has too many blocks
+        plan = variant.plan(shape, many, tile)
+        if few_rows(plan.launches, shape.Nq):
+            return [Trial(shape, many, plan, (RANDOM_DATA,), thorough=False)]
+    return []
 
 
 def _with_few_converters(plan: Plan) -> Plan:
@@ -235,7 +266,7 @@ def check_kernel(
             return shared_object(file, plan.macros, props.cc, width, build, children.run)
 
         def run(build: str, width: int) -> list[tuple[Trial, str, Job, Outcome]]:
-            wanted = [trial for trial in trials if build != ASAN or trial.shape not in FAR]
+            wanted = [trial for trial in trials if build != ASAN or trial.shape not in (*FAR, *HUGE_SHAPES)]
             objects = {trial.plan.options: trial.plan for trial in wanted}
             made = pool.map(lambda plan: compiled(plan, width, build), objects.values())
             paths = dict(zip(objects, made, strict=True))

@@ -53,7 +53,7 @@ class _Finding(ctypes.Structure):
 class _Launch(ctypes.Structure):
     _fields_ = [
         ("kernel", ctypes.c_void_p),
-        *((name, ctypes.c_uint32) for name in ("grid", "block", "shared", "lanes", "order", "seed", "absmax")),
+        *((name, ctypes.c_uint32) for name in ("grid", "block", "shared", "lanes", "order", "seed", "absmax", "few")),
         ("params", ctypes.c_uint64 * WORDS),
     ]
 
@@ -71,12 +71,14 @@ FORWARDS = Schedule()
 
 @dataclass(frozen=True)
 class Watched:
-    """Memory that a kernel may touch: where it lies, how many bytes, whether it may be written; and its name."""
+    """Memory that a kernel may touch: where it lies, how many bytes, whether it may be written; its name; and whether
+    it has been written, as what cannot be is."""
 
     address: int
     size: int
     writable: bool
     name: str
+    written: bool = False
 
 
 @dataclass(frozen=True)
@@ -241,11 +243,13 @@ class Library:
     def _watch(self, arrays: Sequence[_Array]) -> None:
         self._library.hw4_watch((_Array * len(arrays))(*arrays), len(arrays))
 
-    def _launch(self, step: Launch, params: Any, lanes: int, schedule: Schedule, absmax: bool = False) -> bool:
-        """Run one launch; return whether it came to its end."""
+    def _launch(
+        self, step: Launch, params: Any, lanes: int, schedule: Schedule, absmax: bool = False, few: bool = False
+    ) -> bool:
+        """Run one launch, or the first, the middle and the last of its blocks; return whether it came to its end."""
         kernel = ctypes.cast(getattr(self._library, step.symbol), ctypes.c_void_p)
         order = ORDERS.index(schedule.order)
-        launch = _Launch(kernel, step.grid, step.block, step.shared, lanes, order, schedule.seed, absmax, params)
+        launch = _Launch(kernel, step.grid, step.block, step.shared, lanes, order, schedule.seed, absmax, few, params)
         status: int = self._library.hw4_launch(ctypes.byref(launch))
         if status == 3:
             raise MemoryError
@@ -272,15 +276,19 @@ class Library:
         watched: Sequence[Watched],
         schedule: Schedule = FORWARDS,
         lanes: int = 32,
+        few: bool = False,
     ) -> tuple[bool, tuple[Finding, ...]]:
-        """Launches with one argument's bytes, one after the other: whether they ended, and what was found.
+        """Launches with one argument's bytes, one after the other: whether they ended, and what was found. `few`: of
+        each grid the first, the middle and the last block run.
 
         What is watched should lie in one piece of memory (see `space`): what is between is nobody's.
         """
         self.counts.clear()
         ordered = sorted(watched, key=lambda memory: memory.address)
-        self._watch([_Array(x.address, x.size, x.writable, not x.writable, x.name.encode()) for x in ordered])
-        finished = all(self._launch(step, _words(params), lanes, schedule) for step in steps)
+        self._watch(
+            [_Array(x.address, x.size, x.writable, x.written or not x.writable, x.name.encode()) for x in ordered]
+        )
+        finished = all(self._launch(step, _words(params), lanes, schedule, few=few) for step in steps)
         return finished, self._findings()
 
     @property

@@ -17,11 +17,13 @@ from typing import BinaryIO
 import numpy as np
 
 from hw4cli.emulator.build import ASAN, Run, find_compiler
+from hw4cli.emulator.far import far_findings_of_files
 from hw4cli.emulator.library import FORWARDS, Library, Outcome, Schedule
 from hw4cli.emulator.report import Finding
 from hw4cli.errors import MachineError
 from hw4cli.plans.plan import Plan
 from hw4cli.problem.casefile import FLOAT32, Floats
+from hw4cli.problem.workload import Workload
 from hw4cli.resources import python_command
 from hw4cli.system.exits import describe_exit
 from hw4cli.text.progress import Advance
@@ -36,7 +38,7 @@ OUT_OF_TIME = signal.SIGPROF  # what ends a process that has had its processor t
 
 @dataclass(frozen=True)
 class Job:
-    """A plan to run on inputs (n, 3, N, d), by a shared object."""
+    """A plan to run on inputs (n, 3, N, d), by a shared object; or a few blocks of it on a `huge` shape."""
 
     path: Path
     plan: Plan
@@ -46,6 +48,7 @@ class Job:
     rows: tuple[int, int] | None = None  # the first, and how many, if not all are computed
     far: bool = False  # batches lie more than 2^31 elements apart
     seconds: float = 60.0  # of processor time that it may take
+    huge: Workload | None = None  # then there is no answer, and indices alone are looked at (far.py)
 
 
 def run_jobs(
@@ -143,9 +146,12 @@ def main() -> None:
         library = libraries.get(job.path) or libraries.setdefault(job.path, Library(job.path))
         with _unless_stalled(library, job, answers, progress):
             try:
-                outcome = library.run(job.plan, job.inputs, job.lanes, job.schedule, rows=job.rows, far=job.far)
+                if job.huge:
+                    outcome = _unknown(job, far_findings_of_files(library, job.plan, job.huge, job.lanes))
+                else:
+                    outcome = library.run(job.plan, job.inputs, job.lanes, job.schedule, rows=job.rows, far=job.far)
             except MachineError:
-                if not job.far:
+                if not job.far and not job.huge:
                     raise
                 outcome = _unknown(job, ())  # where addresses are scarce, nothing is said about far batches
         _answer(outcome, answers, progress)

@@ -186,8 +186,13 @@ static void report_waiting_blocks(const std::deque<Aside>& aside, uint64_t begun
     report("hang", ("the launch never ends, as its blocks wait for what none of them does: " + text).c_str());
     stopped = true;
 }
+// Of the blocks that run, the number of one.
+static unsigned number_of(uint64_t one) {
+    const uint64_t all = blocks_of_grid(), three[] = {0, all / 2, all - 1};
+    return (unsigned)(job->few && all > 3 ? three[one] : one);
+}
 static bool run_blocks(Turns& turns) {
-    const uint64_t blocks = blocks_of_grid();
+    const uint64_t blocks = job->few ? std::min<uint64_t>(blocks_of_grid(), 3) : blocks_of_grid();
     std::deque<Aside> aside;
     std::vector<unsigned> free_places;
     uint64_t begun = 0, ended = 0, vain = 0, changes = memory_changes;
@@ -195,7 +200,7 @@ static bool run_blocks(Turns& turns) {
         const bool begins = begun < blocks && aside.size() < job->resident;
         Aside mine{};
         if (begins) {
-            mine.block = (unsigned)(order == REVERSE ? blocks - 1 - begun : begun);
+            mine.block = number_of(order == REVERSE ? blocks - 1 - begun : begun);
             choose_block(mine.block);
             if (interleaved && !make_stacks()) return false;
             block_begins();

@@ -30,6 +30,7 @@ struct EmuLaunch {
     uint32_t grid, block, shared;            // blocks, threads of one, bytes of dynamic shared memory
     uint32_t lanes, order, seed;             // of a warp; FORWARD, REVERSE or RANDOM
     uint32_t absmax;                         // the kernel is `absmax`, which takes other arguments
+    uint32_t few;                            // of the grid only the first, the middle and the last block run
     EmuParams params;                        // its one argument, as kernels/params.cuh has it; of absmax, five
 };
 }
@@ -58,6 +59,7 @@ struct Grid {
     int gpu = 0;
     bool cooperative = false;   // its blocks may wait for each other at grid_sync()
     unsigned resident = ~0u;    // as many blocks are there at once on the GPU, at most
+    bool few = false;           // only the first, the middle and the last block run
 };
 enum Ended { TO_ITS_END, GIVEN_UP, ASKED_TO_STOP, NO_MEMORY };
 Ended run_grid(const Grid&);

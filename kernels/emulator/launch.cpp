@@ -21,6 +21,8 @@ void call_absmax(void* context) {
 // Called by Python: runs a launch. Returns 0; or 1 if it was given up, because its threads wait for each other or a
 // mistake leaves no way on; 2 if it was asked to stop; 3 if there is no memory for the stacks.
 extern "C" int hw4_launch(const EmuLaunch* launch) {
-    return run_grid({{launch->grid, 1, 1}, {launch->block, 1, 1}, launch->shared, launch->lanes, (Order)launch->order,
-                     launch->seed, launch->absmax ? call_absmax : call_attention, (void*)launch, sizeof *launch});
+    Grid grid{{launch->grid, 1, 1}, {launch->block, 1, 1}, launch->shared, launch->lanes, (Order)launch->order,
+              launch->seed, launch->absmax ? call_absmax : call_attention, (void*)launch, sizeof *launch};
+    grid.few = launch->few;
+    return run_grid(grid);
 }

@@ -90,6 +90,7 @@ def test_the_shapes_have_tails_one_key_and_parts():
     in_parts = plans[len(SHAPES)]
     assert in_parts.splits * LONG[0].N % 2 == 1
     assert in_parts.splits > 1
+    assert plans[len(SHAPES) + 1].splits > 1 and LONG[1].B > 1  # where a row of a part lies depends on its batch
     assert {VARIANTS["split"].plan(shape, DEVICES[90]).macros["INBLOCK"] for shape in (*SHAPES, *LONG)} == {0, 1}
     assert any(shape.N == 1 for shape in SHAPES)
     assert all(shape.N % 2 for shape in trials.TAILS)

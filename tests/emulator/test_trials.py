@@ -13,6 +13,7 @@ from hw4cli.emulator.check import (
     CAUSAL_SOME,
     FAR,
     FEW,
+    HUGE_SHAPES,
     LEAST_SECONDS,
     LONG,
     PROMOTED,
@@ -84,7 +85,7 @@ def test_a_kernel_is_tried_on_every_way_that_it_has_and_on_no_other():
     def tried(name, cc):
         return [trial.shape for trial in trials_of(VARIANTS[name], DEVICES[cc])]
 
-    assert set(tried("warp", 80)) == {*TAILS, *WHOLE, *SOME, *FAR}
+    assert set(tried("warp", 80)) == {*TAILS, *WHOLE, *SOME, *FAR, *HUGE_SHAPES}
     assert PROMOTED[0] in tried("exact", 80) and PROMOTED[1] not in tried("exact", 80)
     assert PROMOTED[1] in tried("split", 80) and PROMOTED[0] not in tried("split", 80)
     few = [trial for trial in trials_of(VARIANTS["split8"], DEVICES[90]) if 1 < trial.props.sms < 10]

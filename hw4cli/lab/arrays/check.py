@@ -4,23 +4,29 @@ Each kernel has a few workloads that take its ways: rows and keys of other numbe
 an offset; and data that show mistakes, those whose scores all lie far below 0 among them.
 """
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from hw4cli.arrays.emulated import run_half
+from hw4cli.arrays.emulated import run_half, tensor_map
 from hw4cli.arrays.gradients.emulated import run_backward
-from hw4cli.emulator.build import RACE
-from hw4cli.emulator.library import FORWARDS, Schedule
+from hw4cli.emulator.build import RACE, shared_object
+from hw4cli.emulator.far import MULTIPROCESSORS, far_findings
+from hw4cli.emulator.library import FORWARDS, Library, Schedule
+from hw4cli.emulator.report import Finding
 from hw4cli.lab.arrays.inputs import from_words, to_words
+from hw4cli.plans import backward, gradients, half
 from hw4cli.plans.half import Tiling
-from hw4cli.plans.kernels16 import ENTRIES16
+from hw4cli.plans.kernels16 import ENTRIES16, arguments16, plan16
+from hw4cli.plans.launch import Matrix
+from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.oracle import exact_gradients, exact_heads
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
+from hw4cli.resources import kernel_path
 
 NORMAL, BELOW, UNEVEN, GROWING = "normal", "scores far below 0", "rows of other scales", "scores that grow"
 Numbers = NDArray[np.float64]
@@ -54,6 +60,13 @@ def _full(dtype: str, heads: int, kv_heads: int, Nq: int, Nk: int, d: int) -> Wo
     return Workload(dtype, 1, heads, kv_heads, Nq, Nk, d)
 
 
+ON_CAPABILITY = (
+    ("backward", 80),
+    ("backward_mma", 80),
+    ("backward_wgmma", 90),
+    ("backward_once", 90),
+    ("backward_atomic", 90),
+)
 FORWARD = (
     Trial("half", 90, _causal(FLOAT16, 2, 1, 130, 250, 64, 120)),
     Trial("half", 90, _full(BFLOAT16, 2, 2, 257, 256, 128), UNEVEN),
@@ -92,6 +105,17 @@ BACKWARD = (
     Trial("backward_once", 90, _full(FLOAT16, 1, 1, 60, 319, 128), sms=1),  # a tile's next turn is another thread's
     Trial("backward_atomic", 90, _causal(BFLOAT16, 4, 2, 140, 260, 64, 130)),
 )
+# More than 2^31 rows of all heads: three blocks of each launch run, for their indices (far.py).
+HEADS = 2**32 // 70
+FAR = (
+    Trial("half", 90, _full(FLOAT16, HEADS, HEADS, 70, 90, 64)),
+    Trial("half_short", 90, _full(BFLOAT16, HEADS, HEADS, 70, 90, 32)),
+    Trial("half_mma", 80, _full(FLOAT16, HEADS, HEADS, 70, 90, 64)),
+    Trial("half_split", 80, _full(FLOAT16, 2**32 // 3, 2**32 // 3, 3, 90, 64)),
+    Trial("half_cores", 61, _full(FLOAT16, HEADS, HEADS, 70, 90, 64)),
+    *(Trial(name, cc, _full(FLOAT16, HEADS, HEADS, 70, 90, 64)) for name, cc in ON_CAPABILITY),
+)
+TAKING_ALL = ("backward_once", "backward_atomic")  # each block takes the next tile until all are done
 # Of O, for V within about 4: roundings of O and P; of the LSE, where the rounded P are summed: their unit; of gradients
 # as a part of the largest: rounding of the results, and of O.
 OF_O = {FLOAT16: 2e-3, BFLOAT16: 1.6e-2}
@@ -107,12 +131,16 @@ def check_arrays(
     own. Raises InputError if it does not compile."""
     wanted = set(data)
     trials = [trial for trial in (*FORWARD, *BACKWARD) if trial.kernel == kernel and trial.data in wanted]
+    trials += [trial for trial in FAR if trial.kernel == kernel and NORMAL in wanted]
     found = {sentence: None for trial in trials for sentence in check_trial(trial, source)}
     return [*found]
 
 
 def check_trial(trial: Trial, source: Path | None = None) -> Iterator[str]:
     """What is wrong with one run."""
+    if trial in FAR:
+        yield from (f"{trial}: {finding}" for finding in _far(trial, source))
+        return
     check = _forward if trial.kernel in ENTRIES16 else _backward
     for sentence in check(trial, source):
         yield f"{trial}: {sentence}"
@@ -137,6 +165,34 @@ def operands(trial: Trial, count: int) -> list[NDArray[Any]]:
         arrays[0] = np.abs(4 * arrays[0])
         arrays[1] = np.abs(arrays[1]) * np.linspace(0.05, 5, work.Nk)[:, None] / work.d**0.5
     return [to_words(x.astype(np.float32), work.dtype) for x in arrays]
+
+
+def _far(trial: Trial, source: Path | None) -> tuple[Finding, ...]:
+    """What is wrong with the indices of a trial whose arrays are larger than all memory."""
+    work, props = trial.work, replace(DEVICES[trial.cc], sms=MULTIPROCESSORS)
+    forward, element = trial.kernel in ENTRIES16, 4 if work.dtype == FLOAT32 else 2
+    rows = dict.fromkeys(("Q", "O", "dO", "dQ"), (work.heads, work.Nq))
+    rows |= dict.fromkeys(("K", "V", "dK", "dV"), (work.kv_heads, work.Nk))
+    plan: Any = plan16(work, props, trial.kernel) if forward else gradients.plan(work, props, trial.kernel)
+    sizes = {name: element * work.batch * heads * count * work.d for name, (heads, count) in rows.items()}
+    sizes |= {"LSE": 4 * work.batch * work.heads * work.Nq, "scratch": plan.scratch}
+    inputs = {name: sizes[name] for name in (("Q", "K", "V") if forward else ("Q", "K", "V", "O", "dO", "LSE"))}
+    made = {name: sizes[name] for name in (("O", "LSE") if forward else ("dQ", "dK", "dV"))}
+
+    def params(at: Mapping[str, int]) -> bytes:
+        def matrix(name: str) -> Matrix:
+            heads, count = rows[name]
+            return Matrix(at[name], heads * count * work.d, count * work.d, work.d)
+
+        if forward:
+            q, k, v, o = map(matrix, "QKVO")
+            return arguments16(work, plan, half.Arrays(q, k, v, o, at["LSE"], at["scratch"]), tensor_map)
+        ours = tuple(map(matrix, ("Q", "K", "V", "O", "dO", "dQ", "dK", "dV")))
+        return gradients.arguments(plan, work, backward.Arrays(ours, at["LSE"], at["scratch"]), tensor_map)
+
+    library = Library(shared_object(source or kernel_path(plan.source), plan.macros, trial.cc, 32, RACE))
+    launches = [step for step in plan.launches if step.symbol not in TAKING_ALL]
+    return far_findings(library, launches, inputs, made | {"scratch": sizes["scratch"]}, params)
 
 
 def _forward(trial: Trial, source: Path | None) -> Iterator[str]:
