@@ -13,9 +13,12 @@ import argparse
 import json
 import random
 import re
+import shutil
+import subprocess
+import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
@@ -23,14 +26,13 @@ from pathlib import Path
 from typing import Any
 
 from hw4cli.emulator.build import RACE, find_compiler, shared_object
-from hw4cli.emulator.check import ALL_CAUSAL, ALL_FULL, EQUAL, RANDOM_DATA, check_kernel
-from hw4cli.errors import Hw4Error
+from hw4cli.emulator.check import ALL_CAUSAL, ALL_FULL, EQUAL, RANDOM_DATA, check_kernel, trials_of
+from hw4cli.errors import Hw4Error, InputError, MachineError
 from hw4cli.lab.arrays.check import BACKWARD, FORWARD, NORMAL, Trial, check_trial
 from hw4cli.plans import gradients
 from hw4cli.plans.kernels16 import plan16
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
-from hw4cli.problem.workload import Workload
 from hw4cli.resources import data_path, kernel_path, spliced
 
 KNOWN = data_path("tests/emulator/mutations.json")
@@ -94,78 +96,61 @@ def sites(name: str) -> Iterator[tuple[str, str, str]]:
                     yield kind, "\n".join([*before, line]), "\n".join([*before, new])
 
 
-@cache
-def kernels_with(name: str) -> tuple["Target", ...]:
-    """The kernels, with a file of each, whose text includes a file; those of short texts first."""
-    found: dict[Target, int] = {}
-    for variant in VARIANTS.values():
-        for cc in CAPABILITIES:
-            for shape in (*ALL_FULL, *ALL_CAUSAL):
-                with suppress(Hw4Error):
-                    path = kernel_path(variant.plan(shape, DEVICES[cc]).source)
-                    target = Target(variant.name, path, cc)
-                    if target not in found and _includes(path, name):
-                        found[target] = path.stat().st_size
-    for trial in (*FORWARD, *BACKWARD):
-        path = kernel_path(_plan_of(trial).source)
-        if _includes(path, name):
-            found[Target(trial.kernel, path, trial.cc)] = path.stat().st_size
-    return tuple(sorted(found, key=lambda one: found[one]))
-
-
 @dataclass(frozen=True)
 class Target:
-    """A kernel, one of its files, and the compute capability on which it is this one."""
+    """A kernel on a compute capability."""
 
     kernel: str
-    main: Path
     cc: int
 
-    def shapes(self, of: Sequence[Workload]) -> list[Workload]:
-        """Those of the ladder's shapes that this file computes."""
-        props = DEVICES[self.cc]
-        return [x for x in of if kernel_path(VARIANTS[self.kernel].plan(x, props).source) == self.main]
-
+    @property
     def trials(self) -> list[Trial]:
-        """The trials with arrays that this file computes."""
-        return [
-            x for x in (*FORWARD, *BACKWARD) if x.kernel == self.kernel and kernel_path(_plan_of(x).source) == self.main
-        ]
+        """Its trials with arrays; of a kernel of the ladder none."""
+        return [trial for trial in (*FORWARD, *BACKWARD) if (trial.kernel, trial.cc) == (self.kernel, self.cc)]
 
-
-def _plan_of(trial: Trial) -> Any:
-    props = replace(DEVICES[trial.cc], sms=trial.sms or DEVICES[trial.cc].sms)
-    if trial in FORWARD:
-        return plan16(trial.work, props, trial.kernel, trial.tiling)
-    return gradients.plan(trial.work, props, trial.kernel, trial.tiling)
+    def plans(self) -> Iterator[Any]:
+        """What is compiled for its trials."""
+        props = DEVICES[self.cc]
+        if self.kernel in VARIANTS:
+            with suppress(Hw4Error):  # it may need another GPU
+                for shapes in (ALL_FULL, ALL_CAUSAL):
+                    yield from (trial.plan for trial in trials_of(VARIANTS[self.kernel], props, shapes))
+        for trial in self.trials:
+            own, what = replace(props, sms=trial.sms or props.sms), (trial.kernel, trial.tiling)
+            yield plan16(trial.work, own, *what) if trial in FORWARD else gradients.plan(trial.work, own, *what)
 
 
 @cache
-def _includes(path: Path, name: str) -> bool:
-    folders = (data_path("kernels/emulator/headers"), path.parent, data_path("kernels"))
-    return f'#line 1 "{name}"' in spliced(path, folders)
+def targets(name: str) -> tuple[Target, ...]:
+    """The kernels whose text includes a file, each on the capabilities where it does; those of short texts first."""
+    every = [Target(kernel, cc) for kernel in VARIANTS for cc in CAPABILITIES]
+    every += dict.fromkeys(Target(trial.kernel, trial.cc) for trial in (*FORWARD, *BACKWARD))
+    sizes = {one: [len(_text(plan.source)) for plan in one.plans() if _includes(plan.source, name)] for one in every}
+    return tuple(sorted((one for one in every if sizes[one]), key=lambda one: min(sizes[one])))
 
 
-def changed(one: dict[str, str], main: Path, folder: Path) -> Path:
-    """A kernel's file in a folder, with a change in it or in a file that it includes."""
-    for name in {main.name, one["file"]}:
-        text = data_path(f"kernels/{name}").read_text(encoding="utf-8")
-        text = text.replace(one["old"], one["new"]) if name == one["file"] else text
-        (folder / name).write_text(text, encoding="utf-8")
-    return folder / main.name
+@cache
+def _text(source: str) -> str:
+    path = kernel_path(source)
+    return spliced(path, (data_path("kernels/emulator/headers"), path.parent))
+
+
+def _includes(source: str, name: str) -> bool:
+    return f'#line 1 "{name}"' in _text(source)
 
 
 def compiles(one: dict[str, str]) -> bool:
-    """Whether the first kernel that includes the file compiles with the change, for the CPU."""
-    target = kernels_with(one["file"])[0]
-    if target.kernel in VARIANTS:
-        shape = target.shapes((*ALL_FULL, *ALL_CAUSAL))[0]
-        macros = VARIANTS[target.kernel].plan(shape, DEVICES[target.cc]).macros
-    else:
-        macros = _plan_of(target.trials()[0]).macros
-    with tempfile.TemporaryDirectory() as name:
+    """Whether a kernel that includes the file compiles with the change, for the CPU."""
+    target = targets(one["file"])[0]
+    plan = next(plan for plan in target.plans() if _includes(plan.source, one["file"]))
+    main = kernel_path(plan.source)
+    with tempfile.TemporaryDirectory() as folder:
+        for name in {main.name, one["file"]}:
+            text = data_path(f"kernels/{name}").read_text(encoding="utf-8")
+            text = text.replace(one["old"], one["new"]) if name == one["file"] else text
+            Path(folder, name).write_text(text, encoding="utf-8")
         try:
-            shared_object(changed(one, target.main, Path(name)), macros, target.cc, 32, RACE)
+            shared_object(Path(folder, main.name), plan.macros, target.cc, 32, RACE)
         except Hw4Error:
             return False
     return True
@@ -178,7 +163,7 @@ def draw(count: int, seed: int) -> list[dict[str, str]]:
     names = sorted(path.name for path in data_path("kernels").glob("*.cu*"))
     places: dict[str, dict[str, list[tuple[str, str]]]] = {kind: {} for kind in KINDS}
     for name in names:
-        if name in REPLACED | NOT_KERNELS or not kernels_with(name):
+        if name in REPLACED | NOT_KERNELS or not targets(name):
             continue
         for kind, old, new in sites(name):
             if (name, new) not in known:
@@ -196,29 +181,46 @@ def draw(count: int, seed: int) -> list[dict[str, str]]:
     return drawn
 
 
-def find(one: dict[str, str]) -> str:
-    """The first mistake that is found with a change, or "": by few shapes of every kernel first, then by all."""
-    for thorough in (False, True):
-        for target in kernels_with(one["file"]):
-            with tempfile.TemporaryDirectory() as name:
-                for sentence in _found(target, changed(one, target.main, Path(name)), thorough):
-                    return sentence
+def find(one: dict[str, str], few: bool) -> str:
+    """The first mistake that is found with a change, made in a copy of this tree, or "": by `few` trials or all."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name in ("hw4cli", "kernels", "benchmarks/measure", "tests/emulator"):
+            shutil.copytree(data_path(name), Path(folder, name), ignore=shutil.ignore_patterns("__pycache__"))
+        Path(folder, "benchmarks/__init__.py").touch()
+        file = Path(folder, "kernels", one["file"])
+        text = file.read_text(encoding="utf-8")
+        if text.count(one["old"]) != 1:
+            raise InputError(f"{one['file']} does not have once what is to be changed: {one['old']}")
+        file.write_text(text.replace(one["old"], one["new"]), encoding="utf-8")
+        command = [sys.executable, "-m", "benchmarks.measure.mutations", "first", one["file"]] + ["--few"] * few
+        done = subprocess.run(command, cwd=folder, capture_output=True, text=True)
+    if done.returncode:
+        raise MachineError(f"the check of a change failed: {done.stderr.strip().splitlines()[-1:]}")
+    return done.stdout.strip()
+
+
+def first_mistake(name: str, few: bool) -> str:
+    """The first mistake that the kernels with a file show, or "": by a few of each one's trials, then by all."""
+    for thorough in (False, True)[: 1 if few else 2]:
+        for target in targets(name):
+            for sentence in _found(target, name, thorough):
+                return sentence
     return ""
 
 
-def _found(target: Target, source: Path, thorough: bool) -> Iterator[str]:
+def _found(target: Target, name: str, thorough: bool) -> Iterator[str]:
+    for trial in target.trials:
+        if thorough or trial.data == NORMAL:
+            yield from check_trial(trial)
     if target.kernel not in VARIANTS:
-        for trial in target.trials():
-            if thorough or trial.data == NORMAL:
-                yield from check_trial(trial, source)
         return
     variant, props = VARIANTS[target.kernel], DEVICES[target.cc]
-    if not thorough:
-        shapes = [x for x in target.shapes(ALL_FULL) if x.Nq > 1][:1]
-        yield from map(str, check_kernel(variant, source, props=props, shapes=shapes, data=FEW_DATA, builds=[RACE]))
+    if thorough:
+        for shapes in (ALL_FULL, ALL_CAUSAL):
+            yield from map(str, check_kernel(variant, props=props, shapes=shapes))
         return
-    for every in (ALL_FULL, ALL_CAUSAL):
-        yield from map(str, check_kernel(variant, source, props=props, shapes=target.shapes(every)))
+    of_file = [x.shape for x in trials_of(variant, props) if _includes(x.plan.source, name) and x.shape.Nq > 1]
+    yield from map(str, check_kernel(variant, props=props, shapes=of_file[:1], data=FEW_DATA, builds=[RACE]))
 
 
 def main() -> None:
@@ -231,10 +233,17 @@ def main() -> None:
     running = commands.add_parser("run", help="look for what was drawn")
     running.add_argument("drawn", type=Path)
     running.add_argument("--only", type=int, nargs="*", help="numbers in the file, from 0 on")
+    first = commands.add_parser("first", help="the first mistake of the kernels with a file")
+    first.add_argument("file")
+    for one in (first, running):
+        one.add_argument("--few", action="store_true", help="a few trials of each kernel alone")
     for one in (drawing, running):
         one.add_argument("-o", dest="output", type=Path, required=True)
     given = parser.parse_args()
     find_compiler()
+    if given.command == "first":
+        print(first_mistake(given.file, given.few))
+        return
     if given.command == "draw":
         _write(given.output, draw(given.count, given.seed))
         return
@@ -242,12 +251,12 @@ def main() -> None:
     for number, one in enumerate(json.loads(given.drawn.read_text(encoding="utf-8"))):
         if (given.only is not None and number not in given.only) or number in {old["number"] for old in done}:
             continue
-        start = time.process_time()
+        start = time.monotonic()
         try:
-            sentence = find(one)
+            sentence = find(one, given.few)
         except Hw4Error as error:
             sentence = f"error: {error}"
-        done.append({"number": number, **one, "finding": sentence, "seconds": round(time.process_time() - start)})
+        done.append({"number": number, **one, "finding": sentence, "seconds": round(time.monotonic() - start)})
         _write(given.output, done)
         print(f"{number} {one['file']} {one['kind']}: {sentence or 'NOT FOUND'}", flush=True)
 

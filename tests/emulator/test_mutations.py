@@ -2,15 +2,17 @@
 
 `mutations.json` has of each the kernel file, a text that it has once, what stands in its place, and, where not every
 kernel shows it, one that does ("by"). They were drawn by a seed, of operators such as a dropped wait, a bound, an
-index; some are of the kinds that were once missed. They follow the kernels when these change.
+index (the last 40 by benchmarks/measure/mutations.py); some are of the kinds that were once missed. They follow the
+kernels when these change.
 """
 
 import json
 from pathlib import Path
 
 import pytest
-from slow import few
+from slow import few, slow
 
+from benchmarks.measure.mutations import KINDS, Target, find, sites, targets
 from hw4cli.emulator.build import RACE
 from hw4cli.emulator.check import CAUSAL_SOME, EQUAL, RANDOM_DATA, SOME, TAILS, WHOLE, check_kernel
 from hw4cli.plans.registry import VARIANTS
@@ -32,7 +34,7 @@ RUN = [one for one in MUTATIONS if one["file"] in SHOWN and one["found"] and one
 
 
 def test_every_mutation_is_one_of_the_kernels_as_they_are():
-    assert len(MUTATIONS) >= 130
+    assert len(MUTATIONS) >= 170
     for one in MUTATIONS:
         assert data_path(f"kernels/{one['file']}").read_text(encoding="utf-8").count(one["old"]) == 1, one
         assert one["new"] != one["old"]
@@ -50,3 +52,20 @@ def test_a_mutation_is_found(mutation, tmp_path):
         (tmp_path / name).write_text(changed, encoding="utf-8")
     source = tmp_path / f"{kernel}.cu"
     assert check_kernel(VARIANTS[kernel], source, shapes=shapes, data=[RANDOM_DATA, EQUAL], builds=[RACE])
+
+
+def test_changes_are_drawn_of_every_kind_at_places_that_a_file_has_once():
+    text = data_path("kernels/flash.cu").read_text(encoding="utf-8")
+    drawn = [*sites("flash.cu")]
+    assert {kind for kind, _, _ in drawn} <= {*KINDS}
+    assert len({kind for kind, _, _ in drawn}) >= 6
+    assert all(text.count(old) == 1 and new != old for _, old, new in drawn)
+    assert {Target("flash", 80), Target("flash", 90)} == {*targets("stream.cuh")}
+
+
+@slow
+def test_a_change_is_made_in_a_copy_of_the_tree_and_what_it_breaks_is_told():
+    old = "__syncwarp();  // a warp reads back only its own 32 rows of P"
+    before = data_path("kernels/flash.cu").read_text(encoding="utf-8")
+    assert "race: block 0" in find({"kind": "synchronisation", "file": "flash.cu", "old": old, "new": ";"}, few=True)
+    assert data_path("kernels/flash.cu").read_text(encoding="utf-8") == before
