@@ -3,6 +3,7 @@
 import re
 import shutil
 import subprocess
+from concurrent.futures import CancelledError
 
 import numpy as np
 import pytest
@@ -14,6 +15,7 @@ from slow import slow
 from hw4cli.emulator.build import find_compiler
 from hw4cli.emulator.library import LOCKSTEP, RANDOM, REVERSE, Schedule
 from hw4cli.emulator.program.attention import CASES, check_attention, takes_a_case
+from hw4cli.emulator.program.beside import run_beside
 from hw4cli.emulator.program.build import Source, compile_program
 from hw4cli.emulator.program.execute import ENDED, HANGS, TOO_SLOW, execute, has_sandbox, run_program
 from hw4cli.emulator.program.launches import with_calls
@@ -21,6 +23,7 @@ from hw4cli.errors import InputError
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
 from hw4cli.problem.arrays import read_output, write_input
 from hw4cli.problem.workload import Workload
+from hw4cli.system.children import Children
 
 pytestmark = needs("g++|clang++")
 LANGUAGE, ATTENTION = PROGRAMS / "language.cu", PROGRAMS / "attention.cu"
@@ -127,6 +130,16 @@ def test_a_program_that_starts_another_process_is_said_to(tmp_path):
 def test_an_exit_status_is_the_program_s_own():
     assert ran("exit").status == 3
     assert ran("exit").end == ENDED
+
+
+def test_a_program_that_runs_beside_this_process_has_the_same_end_and_output_and_is_ended_with_its_children():
+    program, how = compile_program(Source((MISTAKES.path,))), {"sandbox": False}
+    here, there = run_program(program, ["exit"], **how), run_beside(Children(), program, ["exit"], **how)
+    assert (there.end, there.status, there.output) == (here.end, here.status, here.output) == (ENDED, 3, here.output)
+    ended = Children()
+    ended.kill()
+    with pytest.raises(CancelledError):
+        run_beside(ended, program, ["exit"], **how)
 
 
 def test_what_a_program_writes_is_put_where_the_arguments_name_it(tmp_path):
