@@ -40,8 +40,8 @@ def half(**changes):
 
 
 @pytest.mark.parametrize("kernel", ["naive", "smallbr", "shared", "flash", "split"])
-def test_the_model_has_the_hits_that_a_profiler_counted_or_some_more(kernel):
-    """Where blocks side by side ask for the same line before it is there, all of them count as misses."""
+def test_of_long_sequences_the_model_has_the_hits_that_a_profiler_counted_or_some_more(kernel):
+    """Of short ones, and of half warps, it is up to 26 points too high: see below, and docs/explain.md."""
     shape, found = Shape(4, 8192, 64), counted(LENGTHS, shape=[4, 8192, 64])
     plan = VARIANTS[kernel].plan(shape, H100.props)
     models = launch_models(plan, shape, H100.props, H100.cache)
@@ -49,6 +49,25 @@ def test_the_model_has_the_hits_that_a_profiler_counted_or_some_more(kernel):
     assert main
     for model in main:
         assert -6.5 < found[model.symbol] - 100 * model.l2_hits < 1, model.symbol
+
+
+def test_over_all_records_of_an_h100_the_model_is_as_far_off_as_the_page_says():
+    apart = []
+    for name in ("article", "assignment", "lengths-profile", "limits"):
+        document = json.loads((ROOT / f"benchmarks/figures/h100-{name}.json").read_text())
+        for one in document if isinstance(document, list) else [document]:
+            for launch in one["launches"]:
+                metrics = {metric["name"]: metric for metric in launch["metrics"]}
+                if launch["kernel"].endswith(("_combine", "_convert", "_local", "_start")):
+                    continue
+                read, asked = (metrics[key]["model"] for key in ("dram_read", "l2_to_l1"))
+                hits = metrics["l2_hit_rate"]["value"]
+                if None not in (read, asked, hits):
+                    model = 100 * max(0.0, 1 - read / (asked + metrics["l1_to_l2"]["model"]))
+                    apart.append(hits - model)
+    assert (len(apart), sum(-6.5 < one < 1 for one in apart)) == (63, 38)
+    assert sorted(apart)[31] == pytest.approx(-4.1, abs=0.1)
+    assert (min(apart), max(apart)) == (pytest.approx(-26.0, abs=0.1), pytest.approx(33.2, abs=0.1))
 
 
 def test_the_article_has_95_percent_where_the_model_has_97_and_the_projects_kernel_94():
