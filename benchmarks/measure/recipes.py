@@ -238,6 +238,9 @@ def of_arrays() -> dict[str, Recipe]:
             f"{bench} gqa chunk {many_heads} --peers cudnn,fa2 --samples 10",
         ),
         "decode": Recipe("GPU-decode.json", "few rows and many keys, beside a copy", "benchmarks.measure.decoding"),
+        "sequences": Recipe(
+            "GPU-sequences.json", "packed sequences of several lengths, beside torch's", "benchmarks.measure.sequences"
+        ),
         "exactness": Recipe(
             "GPU-exactness.json",
             "16 bits: the largest error of 1024 rows, and the norm's",

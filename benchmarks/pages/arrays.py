@@ -1,6 +1,6 @@
 """Tables of attention of arrays: beside peers, without rest, decoding beside a copy, errors."""
 
-from benchmarks.pages.table import Record, Table, beside, timed, times
+from benchmarks.pages.table import Record, Table, beside, made, timed, times
 from hw4cli.lab.arrays.named import described
 from hw4cli.lab.tables import workload_of
 from hw4cli.show.leaderboard.contest import Contest
@@ -105,6 +105,27 @@ def decoding(record: Record) -> Table:
             line += [f"{1000 * other['median']:.1f}", f"{other['median'] / own['median']:.2f}"] if other else ["-", "-"]
         lines.append(line)
     return Table(header, lines)
+
+
+def sequences(record: Record) -> Table:
+    """A line for each mix of measure/sequences.py and each pass: milliseconds of a call, a peer's with how many times
+    as fast ours is in brackets."""
+    peers = {"fa2": "FA2 ms", "cudnn": "cuDNN ms"}
+    header = ["sequences", "tokens", "heads, d", "pass", "ms", "TFLOP/s", *peers.values()]
+    lines = []
+    for row in timed(record):
+        heads = f"{row['heads']}/{row['kv_heads']}" if row["kv_heads"] != row["heads"] else f"{row['heads']}"
+        mask, own = " causal" if row["causal"] else "", row["ms"]["hw4"]
+        lines.append(
+            [
+                f"{row['sequences']} {row['mix']} of {row['shortest']:,} to {row['longest']:,}{mask}",
+                *(f"{row['tokens']:,}", f"{heads}, {row['d']}", row["pass"], f"{own:.3g}", f"{row['tflops']:.0f}"),
+                *(f"{ms:.3g} ({ms / own:.2f})" if (ms := row["ms"].get(peer)) else "-" for peer in peers),
+            ]
+        )
+    machine = record["machine"]
+    how = f"{machine['gpu']}, torch {machine['torch']}, cuDNN {machine['cudnn']}; {made(record)}; bf16; "
+    return Table(header, lines, (f"{how}{record['method']['sequences']}; FLOPs as above, backward 2.5 times as many.",))
 
 
 def exactness(*records: Record) -> Table:

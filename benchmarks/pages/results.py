@@ -36,6 +36,7 @@ VIEWS: dict[str, table.View] = {
     "arrays": arrays.arrays,
     "others": arrays.others,
     "decoding": arrays.decoding,
+    "sequences": arrays.sequences,
     "exactness": arrays.exactness,
     "calls": calls.calls,
     "gradients": gradients.gradients,

@@ -109,6 +109,8 @@ class Workload:
     sequences: tuple[Span, ...] = ()
 
     def __post_init__(self) -> None:
+        if not isinstance(self.sequences, tuple):  # a record's
+            object.__setattr__(self, "sequences", tuple(Span(*span) for span in self.sequences))
         if not self.scale and is_whole(self.d) and self.d > 0:  # else `check` says what is wrong
             object.__setattr__(self, "scale", self.usual_scale)
 

@@ -83,6 +83,19 @@ for d in [32, 64, 128] * gpu.props.warpgroups:  # the same of short rows, of all
     q, k, v = cupy.asarray(random.normal(size=(3, 1, 300, 120, d)).astype(np.float16))
     right(hw4cli.attention(q, k, v, kernel="half"))
 """,
+    "sequences": """
+rows = [0, 1, 127, 128, 129, 200, 200]  # of 16 bits in one launch of each kernel; gradients by runs of equal lengths
+starts = np.cumsum([0, *rows]).tolist()
+asked = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "layout": "BNHD"}
+for name in ["half"] * gpu.props.warpgroups + ["half_mma", "half_cores"]:
+    for d, causal in [(64, True), (128, False)]:
+        cupy.get_default_memory_pool().free_all_blocks()
+        cupy.zeros(1 << 24, np.uint8)
+        q, do = cupy.asarray(random.normal(size=(2, starts[-1], 4, d)).astype(np.float16))
+        k, v = cupy.asarray(random.normal(size=(2, starts[-1], 2, d)).astype(np.float16))
+        o, lse = hw4cli.attention(q, k, v, causal=causal, kernel=name, return_lse=True, **asked)
+        right(o, *hw4cli.attention_backward(do, q, k, v, o, lse, causal=causal, **asked))
+""",
     "files": """
 shapes = [(1, 1, 4), (2, 129, 32), (1, 200, 64), (3, 33, 100), (1, 300, 128), (1, 600, 64), (1, 1100, 32)]
 for name in shared_out:

@@ -1,0 +1,187 @@
+"""Packed sequences of several lengths beside torch's FlashAttention 2, and its nested tensors by cuDNN.
+
+    python -m benchmarks.measure.sequences --output benchmarks/h200-sequences.json
+
+Lengths are drawn log-normally from a seed: of documents and requests (32 heads on 8 of K and V, d = 128), and of
+sentences (12 heads, d = 64). Each answer is first held beside float64's, of the shortest, the longest and one more
+sequence. Times are of whole calls one behind the other, by CUDA events; ours and the peers take turns, and medians
+count.
+"""
+
+import argparse
+import itertools
+import math
+import random
+import statistics
+from collections.abc import Callable
+from typing import Any
+
+from benchmarks.measure.scripts import end_with, new_file, say, write_record
+
+# How many sequences, the median and the spread of their lengths, the least and the most; heads, heads of K and V, d.
+MIXES = {
+    "documents": ((16, 3000, 0.9, 1000, 16384), (32, 8, 128)),
+    "requests": ((24, 900, 0.9, 200, 4096), (32, 8, 128)),
+    "sentences": ((32, 200, 0.9, 32, 512), (12, 12, 64)),
+    "short sentences": ((128, 40, 0.9, 8, 128), (12, 12, 64)),
+}
+SEED, ROUNDS, CALLS, WARM_UP = 1, 9, 10, 3
+ALLOWED = 0.03  # of O and of gradients, bf16 numbers around 1, beside the largest
+
+
+def lengths_of(count: int, median: int, spread: float, least: int, most: int) -> list[int]:
+    """So many lengths, the same ones each time."""
+    draw, found = random.Random(SEED), list[int]()
+    while len(found) < count:
+        length = int(draw.lognormvariate(math.log(median), spread))
+        if least <= length <= most:
+            found.append(length)
+    return found
+
+
+class Mix:
+    """Tensors of a mix, and functions of ours and of the peers."""
+
+    def __init__(self, lengths: list[int], heads: tuple[int, int, int], causal: bool) -> None:
+        import torch
+
+        self.torch, self.lengths, self.causal = torch, lengths, causal
+        self.starts = [0, *itertools.accumulate(lengths)]
+        (count, kv_count, d), total = heads, self.starts[-1]
+        torch.manual_seed(SEED)
+
+        def rows(n: int) -> Any:
+            return torch.randn(total, n, d, device="cuda", dtype=torch.bfloat16)
+
+        self.q, self.k, self.v, self.do = rows(count), rows(kv_count), rows(kv_count), rows(count)
+        pairs = sum(n * n for n in lengths) / (2 if causal else 1)
+        self.flops = 4 * count * d * pairs
+
+    def ours(self) -> tuple[Callable[[], Any], Callable[[], Any]]:
+        """A call, and one of its gradients."""
+        from hw4cli import attention, attention_backward
+
+        asked: dict[str, Any] = {"cu_seqlens_q": self.starts, "cu_seqlens_k": self.starts, "causal": self.causal}
+        asked["layout"] = "BNHD"
+        o, lse = attention(self.q, self.k, self.v, return_lse=True, **asked)
+        return (
+            lambda: attention(self.q, self.k, self.v, **asked),
+            lambda: attention_backward(self.do, self.q, self.k, self.v, o, lse, **asked),
+        )
+
+    def fa2(self) -> tuple[Callable[[], Any], Callable[[], Any]]:
+        """torch's FlashAttention 2, without what torch does around it."""
+        aten, most = self.torch.ops.aten, max(self.lengths)
+        starts = self.torch.tensor(self.starts, device="cuda", dtype=self.torch.int32)
+        sizes = (starts, starts, most, most, 0.0, self.causal)
+        o, lse, seed, offset, _ = aten._flash_attention_forward(self.q, self.k, self.v, *sizes, False)
+        return (
+            lambda: aten._flash_attention_forward(self.q, self.k, self.v, *sizes, False)[0],
+            lambda: aten._flash_attention_backward(self.do, self.q, self.k, self.v, o, lse, *sizes, seed, offset),
+        )
+
+    def cudnn(self) -> tuple[Callable[[], Any], Callable[[], Any]]:
+        """torch's attention of nested tensors, by cuDNN alone; heads that are shared are repeated before."""
+        torch = self.torch
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        starts = torch.tensor(self.starts, device="cuda", dtype=torch.int32)
+        group = self.q.shape[1] // self.k.shape[1]
+        given = [self.q, *(x.repeat_interleave(group, dim=1) for x in (self.k, self.v))]
+        leaves = [x.detach().requires_grad_() for x in given]
+
+        def nested(x: Any) -> Any:
+            longest = max(self.lengths)
+            made = torch.nested.nested_tensor_from_jagged(x, starts, min_seqlen=min(self.lengths), max_seqlen=longest)
+            return made.transpose(1, 2)
+
+        def forward(tensors: list[Any]) -> Any:
+            with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
+                attend = torch.nn.functional.scaled_dot_product_attention
+                return attend(*map(nested, tensors), is_causal=self.causal).transpose(1, 2).values()
+
+        o = forward(leaves)
+        return lambda: forward(given), lambda: torch.autograd.grad(o, leaves, self.do, retain_graph=True)
+
+    def check(self, o: Any, gradients: Any) -> None:
+        """Raise RuntimeError unless O and dQ of three sequences are near float64's."""
+        torch = self.torch
+        order = sorted(range(len(self.lengths)), key=self.lengths.__getitem__)
+        for n in {order[0], order[len(order) // 2], order[-1]}:
+            some, group = slice(self.starts[n], self.starts[n + 1]), self.q.shape[1] // self.k.shape[1]
+            for head in (0, self.q.shape[1] - 1):
+                q, do = (x[some, head].double().requires_grad_() for x in (self.q, self.do))
+                k, v = (x[some, head // group].double() for x in (self.k, self.v))
+                s = q @ k.T / math.sqrt(q.shape[1])
+                if self.causal:
+                    s = s.masked_fill(~torch.ones_like(s, dtype=torch.bool).tril(), -torch.inf)
+                right = s.softmax(1) @ v
+                (dq,) = torch.autograd.grad(right, q, do)
+                for what, got, exact in (("O", o, right), ("dQ", gradients[0], dq)):
+                    error = (got[some, head].double() - exact).abs().max().item()
+                    if not error <= ALLOWED * max(1.0, exact.abs().max().item()):
+                        raise RuntimeError(f"{what} of sequence {n} is off by {error:.2g}")
+
+
+def milliseconds(torch: Any, ways: dict[str, Callable[[], Any]]) -> dict[str, float]:
+    """The median time of a call of each, in turns."""
+    found: dict[str, list[float]] = {name: [] for name in ways}
+    for turn in range(-1, ROUNDS):
+        for name, way in ways.items():
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            for _ in range(WARM_UP if turn < 0 else CALLS):
+                way()
+            end.record()
+            torch.cuda.synchronize()
+            if turn >= 0:
+                found[name].append(begin.elapsed_time(end) / CALLS)
+    return {name: statistics.median(times) for name, times in found.items()}
+
+
+def measure(name: str, causal: bool) -> list[dict[str, Any]]:
+    """The rows of a mix, forward and backward."""
+    drawn, heads = MIXES[name]
+    mix = Mix(lengths_of(*drawn), heads, causal)
+    ways, absent = {"hw4": mix.ours()}, {}
+    mix.check(ways["hw4"][0](), ways["hw4"][1]())
+    for peer in (mix.fa2, mix.cudnn):
+        try:
+            made = peer()
+            made[0](), made[1]()
+            ways[peer.__name__] = made
+        except (RuntimeError, TypeError, AttributeError, NotImplementedError) as error:
+            absent[peer.__name__] = str(error).splitlines()[0][:120]
+    rows = []
+    for place, direction in enumerate(("forward", "backward")):
+        times = milliseconds(mix.torch, {peer: made[place] for peer, made in ways.items()})
+        flops = mix.flops * (1 if direction == "forward" else 2.5)
+        rows.append(
+            {
+                **{"mix": name, "sequences": len(mix.lengths), "tokens": mix.starts[-1], "shortest": min(mix.lengths)},
+                **{"longest": max(mix.lengths), "heads": heads[0], "kv_heads": heads[1], "d": heads[2]},
+                **{"dtype": "bfloat16", "causal": causal, "pass": direction, "status": "ok", "ms": times},
+                **{"tflops": flops / times["hw4"] / 1e9, "absent": absent},
+            }
+        )
+        say(f"{name}, causal={causal}, {direction}: " + ", ".join(f"{one} {ms:.3f} ms" for one, ms in times.items()))
+    return rows
+
+
+def main() -> None:
+    """Measure, and write the record."""
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser.add_argument("--output", type=new_file, required=True)
+    options = parser.parse_args()
+    from hw4cli.device.timing import GpuTimer
+    from hw4cli.lab.record import heading
+    from hw4cli.system.machine import machine
+
+    rows = [row for name in MIXES for causal in (True, False) for row in measure(name, causal)]
+    method = {"sequences": f"{CALLS} calls one behind the other, medians of {ROUNDS} rounds in turns"}
+    about = {"machine": machine(GpuTimer().machine(), True), "method": method}
+    write_record(options.output, {**heading("sequences"), **about, "rows": rows})
+
+
+if __name__ == "__main__":
+    end_with(main)
