@@ -31,6 +31,7 @@ constexpr unsigned K_AT = Q_BUFFERS * Q_BYTES, V_AT = K_AT + STAGES * TILE_BYTES
 constexpr unsigned FULL_Q = ONES_AT + (ONES ? 2048 : 0), EMPTY_Q = FULL_Q + 8 * Q_BUFFERS;  // barriers
 constexpr unsigned K_RING = EMPTY_Q + 8 * Q_BUFFERS, V_RING = K_RING + 16 * STAGES;  // barriers: full ones, then empty ones
 constexpr unsigned TAKEN_AT = V_RING + 16 * STAGES;  // of each buffer of Q, the tile's number
+constexpr unsigned CLEARED = TAKEN_AT + 4 * Q_BUFFERS;  // SEQUENCES: a barrier of all consumers
 static_assert(BR == 64 * GROUPS && THREADS == 128 * (GROUPS + 1), "a consumer for each 64 rows, and a producer");
 
 // Which tile of rows a block computes next; from p.tiles on: none. DYNAMIC: the first that no block has taken, because tiles are
@@ -88,6 +89,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
             mbarrier_init<1>(K.full + 8 * n), mbarrier_init<4 * GROUPS>(K.empty + 8 * n);
             mbarrier_init<1>(V.full + 8 * n), mbarrier_init<4 * GROUPS>(V.empty + 8 * n);
         }
+        if (SEQUENCES) mbarrier_init<4 * GROUPS>(base + CLEARED);
     }
     begin_block(base + ONES_AT);
 
@@ -122,7 +124,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
 
     alloc_registers<REGISTERS>();
     const int mine = group - 1, barrier_id = 1 + mine, next_barrier_id = 1 + (mine + 1) % GROUPS;
-    unsigned consumed = 0;
+    unsigned consumed = 0, cleared = 0;
     auto begin_turn = [&] { if (TURNS) pingpong_wait(barrier_id); };
     auto end_turn = [&] { if (TURNS) pingpong_arrive(next_barrier_id); };
     if (TURNS && mine == GROUPS - 1) pingpong_arrive(1);
@@ -131,7 +133,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         const unsigned at = V.wait(v);
         if (SEQUENCES && key_tiles * BC > w.Nk) {
             clear_rows<128 * GROUPS>(at, BC, w.Nk - (key_tiles - 1) * BC, BC);
-            named_sync<128 * GROUPS>(1 + GROUPS);
+            __syncwarp();
+            if (threadIdx.x % 32 == 0) mbarrier_arrive(base + CLEARED);
+            mbarrier_wait(base + CLEARED, cleared++ % 2);
         }
         return at;
     };
@@ -163,7 +167,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         }
         if (SEQUENCES && group_row + 64 > w.Nq) {  // rows of another sequence, which would have a say in when m moves
             clear_rows<128>(q_at, BR, w.Nq - group_row, 64);
-            named_sync<128>(2 + GROUPS + mine);
+            warpgroup_sync(1 + GROUPS + mine);
         }
         Scores S;
         Weights P;

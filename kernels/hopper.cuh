@@ -21,10 +21,6 @@ __device__ __forceinline__ void store_box(const TensorMap& map, int column, int 
 }
 // Named barrier `id`, for the 128 threads of a warpgroup.
 __device__ __forceinline__ void warpgroup_sync(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
-// Named barrier `id`, for so many threads.
-template <int COUNT> __device__ __forceinline__ void named_sync(int id) {
-    asm volatile("bar.sync %0, %1;" ::"r"(id), "n"(COUNT) : "memory");
-}
 // Named barrier `id`, for the ping-pong of two warpgroups: 128 threads wait for their turn, and 128 arrive and go on.
 __device__ __forceinline__ void pingpong_wait(int id) { asm volatile("bar.sync %0, 256;" ::"r"(id) : "memory"); }
 __device__ __forceinline__ void pingpong_arrive(int id) { asm volatile("bar.arrive %0, 256;" ::"r"(id) : "memory"); }

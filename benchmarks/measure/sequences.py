@@ -1,10 +1,10 @@
-"""Packed sequences of several lengths beside torch's FlashAttention 2, and its nested tensors by cuDNN.
+"""Packed sequences of several lengths beside torch's FlashAttention 2.
 
     python -m benchmarks.measure.sequences --output benchmarks/h200-sequences.json
 
 Lengths are drawn log-normally from a seed: of documents and requests (32 heads on 8 of K and V, d = 128), and of
 sentences (12 heads, d = 64). Each answer is first held beside float64's, of the shortest, the longest and one more
-sequence. Times are of whole calls one behind the other, by CUDA events; ours and the peers take turns, and medians
+sequence. Times are of whole calls one behind the other, by CUDA events; ours and the peer take turns, and medians
 count.
 """
 
@@ -40,7 +40,7 @@ def lengths_of(count: int, median: int, spread: float, least: int, most: int) ->
 
 
 class Mix:
-    """Tensors of a mix, and functions of ours and of the peers."""
+    """Tensors of a mix, and functions of ours and of the peer."""
 
     def __init__(self, lengths: list[int], heads: tuple[int, int, int], causal: bool) -> None:
         import torch
@@ -79,29 +79,6 @@ class Mix:
             lambda: aten._flash_attention_forward(self.q, self.k, self.v, *sizes, False)[0],
             lambda: aten._flash_attention_backward(self.do, self.q, self.k, self.v, o, lse, *sizes, seed, offset),
         )
-
-    def cudnn(self) -> tuple[Callable[[], Any], Callable[[], Any]]:
-        """torch's attention of nested tensors, by cuDNN alone; heads that are shared are repeated before."""
-        torch = self.torch
-        from torch.nn.attention import SDPBackend, sdpa_kernel
-
-        starts = torch.tensor(self.starts, device="cuda", dtype=torch.int32)
-        group = self.q.shape[1] // self.k.shape[1]
-        given = [self.q, *(x.repeat_interleave(group, dim=1) for x in (self.k, self.v))]
-        leaves = [x.detach().requires_grad_() for x in given]
-
-        def nested(x: Any) -> Any:
-            longest = max(self.lengths)
-            made = torch.nested.nested_tensor_from_jagged(x, starts, min_seqlen=min(self.lengths), max_seqlen=longest)
-            return made.transpose(1, 2)
-
-        def forward(tensors: list[Any]) -> Any:
-            with sdpa_kernel(SDPBackend.CUDNN_ATTENTION):
-                attend = torch.nn.functional.scaled_dot_product_attention
-                return attend(*map(nested, tensors), is_causal=self.causal).transpose(1, 2).values()
-
-        o = forward(leaves)
-        return lambda: forward(given), lambda: torch.autograd.grad(o, leaves, self.do, retain_graph=True)
 
     def check(self, o: Any, gradients: Any) -> None:
         """Raise RuntimeError unless O and dQ of three sequences are near float64's."""
@@ -143,15 +120,8 @@ def measure(name: str, causal: bool) -> list[dict[str, Any]]:
     """The rows of a mix, forward and backward."""
     drawn, heads = MIXES[name]
     mix = Mix(lengths_of(*drawn), heads, causal)
-    ways, absent = {"hw4": mix.ours()}, {}
+    ways = {"hw4": mix.ours(), "fa2": mix.fa2()}
     mix.check(ways["hw4"][0](), ways["hw4"][1]())
-    for peer in (mix.fa2, mix.cudnn):
-        try:
-            made = peer()
-            made[0](), made[1]()
-            ways[peer.__name__] = made
-        except (RuntimeError, TypeError, AttributeError, NotImplementedError) as error:
-            absent[peer.__name__] = str(error).splitlines()[0][:120]
     rows = []
     for place, direction in enumerate(("forward", "backward")):
         times = milliseconds(mix.torch, {peer: made[place] for peer, made in ways.items()})
@@ -161,7 +131,7 @@ def measure(name: str, causal: bool) -> list[dict[str, Any]]:
                 **{"mix": name, "sequences": len(mix.lengths), "tokens": mix.starts[-1], "shortest": min(mix.lengths)},
                 **{"longest": max(mix.lengths), "heads": heads[0], "kv_heads": heads[1], "d": heads[2]},
                 **{"dtype": "bfloat16", "causal": causal, "pass": direction, "status": "ok", "ms": times},
-                **{"tflops": flops / times["hw4"] / 1e9, "absent": absent},
+                **{"tflops": flops / times["hw4"] / 1e9},
             }
         )
         say(f"{name}, causal={causal}, {direction}: " + ", ".join(f"{one} {ms:.3f} ms" for one, ms in times.items()))
@@ -173,13 +143,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=new_file, required=True)
     options = parser.parse_args()
+    from hw4cli.device.gpu import Gpu
     from hw4cli.device.timing import GpuTimer
     from hw4cli.lab.record import heading
     from hw4cli.system.machine import machine
 
     rows = [row for name in MIXES for causal in (True, False) for row in measure(name, causal)]
     method = {"sequences": f"{CALLS} calls one behind the other, medians of {ROUNDS} rounds in turns"}
-    about = {"machine": machine(GpuTimer().machine(), True), "method": method}
+    about = {"machine": machine(GpuTimer(Gpu()).machine(), True), "method": method}
     write_record(options.output, {**heading("sequences"), **about, "rows": rows})
 
 

@@ -109,7 +109,7 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
     }
     atoms = ceil_div(work.d, ATOM)
     buffers = atoms * 128 * (Q_BUFFERS * how.rows + 2 * how.stages * how.keys) + 2048 * how.ones
-    shared = buffers + 20 * Q_BUFFERS + 32 * how.stages
+    shared = buffers + 20 * Q_BUFFERS + 32 * how.stages + (8 if work.sequences else 0)
     blocks = min(props.sms, work.row_tiles(how.rows))
     start = (Launch(f"{NAME}_start", 1, 1, 0),) if dynamic else ()
     launches = *start, Launch(NAME, blocks, threads, shared)

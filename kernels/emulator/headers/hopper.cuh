@@ -19,7 +19,6 @@ inline void store_box(const TensorMap& map, int column, int row, int head, int b
     emu::store_tensor(tensor, first, from);
 }
 inline void warpgroup_sync(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, 128); }
-template <int COUNT> inline void named_sync(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, COUNT); }
 inline void pingpong_wait(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, 256); }
 inline void pingpong_arrive(int id, EMU_HERE) { emu::barrier_arrive(EMU_SITE("bar.arrive"), id, 256); }
 template <int COUNT> inline void dealloc_registers(EMU_HERE) {
