@@ -89,9 +89,13 @@ def checkout(old: str, folder: Path) -> Path:
     """A folder with a commit's files, or the one that is named. Raises InputError where it is neither."""
     if (Path(old) / "hw4cli").is_dir():
         return Path(old).resolve()
-    done = subprocess.run(["git", "archive", old], cwd=ROOT, capture_output=True)
+    neither = f"{old} is neither a folder with hw4cli in it nor a commit"
+    try:
+        done = subprocess.run(["git", "archive", old], cwd=ROOT, capture_output=True)
+    except OSError as error:
+        raise InputError(f"{neither} that git could find: {error.strerror}") from None
     if done.returncode:
-        raise InputError(f"{old} is neither a folder with hw4cli in it nor a commit: {done.stderr.decode().strip()}")
+        raise InputError(f"{neither}: {done.stderr.decode().strip()}")
     with tarfile.open(fileobj=io.BytesIO(done.stdout)) as archive:
         archive.extractall(folder, filter="data")
     return folder
