@@ -5,8 +5,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import NamedTuple
 
-import numpy as np
-
 from hw4cli.errors import MachineError
 from hw4cli.plans.common import RESCALE_THRESHOLD
 from hw4cli.plans.formulas import ceil_div
@@ -126,6 +124,8 @@ def with_sequences(plan: Plan, work: Workload) -> Plan:
     Those of the most keys come first, as their tiles take the longest."""
     if not work.sequences:
         return plan
+    import numpy as np  # which is not needed to name kernels, as where words are completed
+
     spans = sorted((span for span in work.sequences if span.rows), key=lambda span: -span.keys)
     tiles = np.array([ceil_div(span.rows, plan.macros["BR"]) for span in spans])
     each = np.array(spans, np.int32)
