@@ -84,7 +84,7 @@ def digest(work: dict[str, Any]) -> dict[str, Any]:
     for _ in range(2):
         try:
             arrays = computed(work)
-        except (ValueError, TypeError, ModuleNotFoundError, hw4cli.Hw4Error) as error:
+        except (ValueError, TypeError, KeyError, ModuleNotFoundError, hw4cli.Hw4Error) as error:
             return {"refused": str(error).splitlines()[0]}
         found.append(hashlib.sha256(b"".join(np.ascontiguousarray(x).tobytes() for x in arrays)).hexdigest())
     return {"digest": found[0]} if found[0] == found[1] else {"varies": True}

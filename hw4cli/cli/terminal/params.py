@@ -59,7 +59,7 @@ class TileSizes(click.ParamType["dict[str, int]"]):
     and knobs of the kernel ("32x32,WARP_ROWS=1")."""
 
     name = "tile"
-    _FORM = re.compile(r"([1-9]\d{0,4})x([1-9]\d{0,4})(?:x([1-9]\d{0,2}))?((?:,[A-Z][A-Z_]*=\d{1,4})*)")
+    _FORM = re.compile(r"([1-9]\d{0,8})x([1-9]\d{0,8})(?:x([1-9]\d{0,2}))?((?:,[A-Z][A-Z_]*=\d{1,4})*)")
 
     def __init__(self, stages: bool = False) -> None:
         self._stages = stages

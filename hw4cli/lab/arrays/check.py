@@ -115,7 +115,6 @@ FAR = (
     Trial("half_cores", 61, _full(FLOAT16, HEADS, HEADS, 70, 90, 64)),
     *(Trial(name, cc, _full(FLOAT16, HEADS, HEADS, 70, 90, 64)) for name, cc in ON_CAPABILITY),
 )
-TAKING_ALL = ("backward_once", "backward_atomic")  # each block takes the next tile until all are done
 # Of O, for V within about 4: roundings of O and P; of the LSE, where the rounded P are summed: their unit; of gradients
 # as a part of the largest: rounding of the results, and of O.
 OF_O = {FLOAT16: 2e-3, BFLOAT16: 1.6e-2}
@@ -191,7 +190,8 @@ def _far(trial: Trial, source: Path | None) -> tuple[Finding, ...]:
         return gradients.arguments(plan, work, backward.Arrays(ours, at["LSE"], at["scratch"]), tensor_map)
 
     library = Library(shared_object(source or kernel_path(plan.source), plan.macros, trial.cc, 32, RACE))
-    launches = [step for step in plan.launches if step.symbol not in TAKING_ALL]
+    # Not where work is cut into parts, of which each block takes the next one until all are done.
+    launches = [step for number, step in enumerate(plan.launches) if not (plan.cut and number == plan.main)]
     return far_findings(library, launches, inputs, made | {"scratch": sizes["scratch"]}, params)
 
 
