@@ -31,7 +31,7 @@ from hw4cli.commands import COMMANDS
 
 ALL = rows()
 ROWS_OF = {"000": 56, "001": 72, "002": 42, "003": 34, "004": 58}
-LEAST_YES = 245  # which may only grow
+LEAST_YES = 246  # which may only grow
 
 
 @cache

@@ -148,10 +148,12 @@ def main() -> None:
     from hw4cli.lab.record import heading
     from hw4cli.system.machine import machine
 
+    timer = GpuTimer(Gpu())
+    before = timer.clocks()
     rows = [row for name in MIXES for causal in (True, False) for row in measure(name, causal)]
     method = {"sequences": f"{CALLS} calls one behind the other, medians of {ROUNDS} rounds in turns"}
-    about = {"machine": machine(GpuTimer(Gpu()).machine(), True), "method": method}
-    write_record(options.output, {**heading("sequences"), **about, "rows": rows})
+    about = {"machine": machine(timer.machine(), True), "clocks": {"before": before, "after": timer.clocks()}}
+    write_record(options.output, {**heading("sequences"), **about, "method": method, "rows": rows})
 
 
 if __name__ == "__main__":
