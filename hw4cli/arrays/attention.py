@@ -173,10 +173,13 @@ def _of_sequences(
         _check_place(o, operands)
     rows = work.batch, work.heads, work.Nq
     lse = empty_like(like_q, rows[1:] if packed else rows, FLOAT32) if options["return_lse"] else None
-    if not sequences.fills_rows:
-        clear_gaps(result, layout, sequences)
-        if lse is not None:
-            lse[...] = -math.inf
+    gaps = not sequences.fills_rows
+    if gaps and out is None:
+        result[...] = 0
+    elif gaps:
+        clear_gaps(result, layout, sequences)  # alone: it may be q
+    if gaps and lse is not None:
+        lse[...] = -math.inf
     is_read = allowed is not None or (work.dtype == FLOAT32 and options["kernel"] == AUTO)
     if bounds is None and is_read and like_q.library != NUMPY:  # once, not for each sequence
         found = absmax(operands)
@@ -186,8 +189,8 @@ def _of_sequences(
         each = sequences.of(work, options["align"])
         if each.sequences:
             launches = attention_on_gpu(each, (*operands, o), lse, options["kernel"], allowed, reach)
-            if key and launches and sequences.fills_rows:
-                FORWARD.put(key, arrays, call_of(like_q, launches, (result,), lse))
+            if key and launches:
+                FORWARD.put(key, arrays, call_of(like_q, launches, (result,), lse, gaps))
         return result if lse is None else (result, lse)
     for part in sequences.parts:
         q, out = (part_of(x, layout, sequences, part) for x in (arrays[0], result))

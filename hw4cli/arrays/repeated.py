@@ -7,6 +7,7 @@ and which GPU is the current one. Where that does not fit, the call is checked a
 that are no plain numbers, texts or flags are never remembered: they may change.
 """
 
+import math
 from collections.abc import Callable, Hashable, Sequence
 from functools import lru_cache
 from types import NoneType
@@ -50,6 +51,7 @@ class Library:
     model: Callable[..., Any]  # of arrays of a shape, type and device, contiguous or of strides; it takes no memory
     new: Callable[[Any], Any]
     address: Callable[[Any], int]
+    fill: Callable[[Any, float], Any]  # on the current stream
     device: Callable[[], int]  # the current one
     stream: Callable[[int], int]  # the current one's address
 
@@ -74,6 +76,10 @@ class Torch(Library):
             self.guard = self._guard
         except AttributeError:
             self.guard = None
+
+    def fill(self, array: Any, value: float) -> None:
+        """On the current stream."""
+        array.fill_(value)
 
     def _stream(self, device: int) -> int:
         return int(self._torch.cuda.current_stream(device).cuda_stream)
@@ -125,6 +131,10 @@ class CuPy(Library):
         """An array like the model."""
         return self._type(*model)
 
+    def fill(self, array: Any, value: float) -> None:
+        """On the current stream."""
+        array.fill(value)
+
     def address(self, array: Any) -> int:
         """Where it begins."""
         return int(array.data.ptr)
@@ -162,7 +172,8 @@ def library_of(x: Operand) -> Library:
 class Call(NamedTuple):
     """A call that was checked: its launches, and models of what it makes; None for what is not made.
 
-    Scratch lies in memory of its own, or so many bytes `behind` the beginning of the LSE."""
+    Scratch lies in memory of its own, or so many bytes `behind` the beginning of the LSE. `gaps`: not all that is made
+    is written: the rest of an LSE is -inf, and of all else 0."""
 
     library: Library
     device: int
@@ -171,9 +182,12 @@ class Call(NamedTuple):
     lse: Any
     scratch: Any
     behind: int = 0
+    gaps: bool = False
 
 
-def call_of(first: Operand, launches: Prepared | None, made: Arrays, lse: Any = None) -> Call | None:
+def call_of(
+    first: Operand, launches: Prepared | None, made: Arrays, lse: Any = None, gaps: bool = False
+) -> Call | None:
     """The call that makes arrays such as these, of which `first` is given; None if it is not to be remembered."""
     if launches is None or not launches.is_filled:
         return None
@@ -184,7 +198,7 @@ def call_of(first: Operand, launches: Prepared | None, made: Arrays, lse: Any = 
         scratch = library.model((_floats(launches),), FLOAT32, device) if launches.scratch else None
     except RuntimeError:  # no memory for a model, for now
         return None
-    return Call(library, device, launches, models, of_lse, scratch)
+    return Call(library, device, launches, models, of_lse, scratch, 0, gaps)
 
 
 def call_with_inner_lse(first: Operand, launches: Prepared | None, o: Any, rows: int) -> Call | None:
@@ -209,13 +223,17 @@ def _model(library: Library, x: Any, device: int) -> Any:
 
 def forward(call: Call, q: Any, k: Any, v: Any) -> Arrays | None:
     """O, and the LSE or None; None alone where the arrays must be checked."""
-    library, device, launches, (of_o,), of_lse, of_scratch, behind = call
+    library, device, launches, (of_o,), of_lse, of_scratch, behind, gaps = call
     address, new = library.address, library.new
     q_at, k_at, v_at = address(q), address(k), address(v)
     if (q_at | k_at | v_at) % ALIGNMENT or library.device() != device:
         return None
     o = new(of_o)
     lse, lse_at = (None, 0) if of_lse is None else _new(library, of_lse)
+    if gaps:
+        library.fill(o, 0)
+        if lse is not None:
+            library.fill(lse, -math.inf)
     _scratch, scratch_at = (None, lse_at + behind) if of_scratch is None else _new(library, of_scratch)
     launches.enqueue((q_at, k_at, v_at, address(o), lse_at, scratch_at), library.stream(device))
     return o, lse
@@ -223,15 +241,18 @@ def forward(call: Call, q: Any, k: Any, v: Any) -> Arrays | None:
 
 def backward(call: Call, do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any) -> Arrays | None:
     """dQ, dK and dV; None where the arrays must be checked."""
-    library, device, launches, (of_dq, of_dk, of_dv), _, of_scratch, _ = call
+    library, device, launches, (of_dq, of_dk, of_dv), _, of_scratch, _, gaps = call
     address, new = library.address, library.new
     q_at, k_at, v_at, o_at, do_at = address(q), address(k), address(v), address(o), address(do)
     if (q_at | k_at | v_at | o_at | do_at) % ALIGNMENT or library.device() != device:
         return None
     dq, dk, dv = new(of_dq), new(of_dk), new(of_dv)
+    if gaps:
+        for made in (dq, dk, dv):
+            library.fill(made, 0)
     _scratch, scratch_at = (None, 0) if of_scratch is None else _new(library, of_scratch)
-    made = address(dq), address(dk), address(dv)
-    launches.enqueue((q_at, k_at, v_at, o_at, do_at, *made, address(lse), scratch_at), library.stream(device))
+    to = address(dq), address(dk), address(dv)
+    launches.enqueue((q_at, k_at, v_at, o_at, do_at, *to, address(lse), scratch_at), library.stream(device))
     return dq, dk, dv
 
 

@@ -113,9 +113,11 @@ def test_padding_is_never_read_and_answered_with_zeros(torch, dtype, d, side):
             for whole, x in zip(padded, arrays, strict=True):
                 whole[n, some] = x[starts[n] : starts[n] + length]
         do, q, k, v = padded
-        o, lse = attention(q, k, v, return_lse=True, kernel=KERNEL[dtype], **asked)
-        found.append((o, lse, *attention_backward(do, q, k, v, o, lse, **asked)))
-    assert all(torch.equal(x, y) for x, y in zip(*found, strict=True))
+        for _ in range(2):  # the second call of its kind is found, and begins with memory that was in use
+            o, lse = attention(q, k, v, return_lse=True, kernel=KERNEL[dtype], **asked)
+            found.append((o, lse, *attention_backward(do, q, k, v, o, lse, **asked)))
+            [torch.full_like(x, float("nan")) for x in found[-1]]
+    assert all(torch.equal(x, y) for other in found[1:] for x, y in zip(found[0], other, strict=True))
 
     def cut(x, axis):
         some = (slice(0, n) if side == "right" else slice(most - n, most) for n in LENGTHS)

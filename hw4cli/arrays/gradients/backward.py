@@ -101,8 +101,8 @@ def _of_sequences(
         made = tuple(four_dimensions(name, x, layout, packed) for name, x in named)
         each = sequences.of(work, align)
         launches = backward_on_gpu(each, given, log_sums, made, kernel) if each.sequences else None
-        if is_known and launches and all(fills):
-            BACKWARD.put(key, arrays, call_of(given[0], launches, results))
+        if is_known and launches:
+            BACKWARD.put(key, arrays, call_of(given[0], launches, results, gaps=not all(fills)))
         return results[0], results[1], results[2]
     for part in sequences.parts:
         of_do, of_q, of_o, dq = (part_of(x, layout, sequences, part) for x in (do, q, o, results[0]))
