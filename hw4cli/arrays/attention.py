@@ -30,7 +30,17 @@ from hw4cli.arrays.operand import (
     stream_of,
 )
 from hw4cli.arrays.repeated import FORWARD, are_plain, call_of, forward
-from hw4cli.arrays.sequences import RIGHT, Asked, asked, clear_gaps, four_dimensions, lse_of, part_of, sequences_of
+from hw4cli.arrays.sequences import (
+    RIGHT,
+    Asked,
+    asked,
+    clear_gaps,
+    four_dimensions,
+    is_enqueued,
+    lse_of,
+    part_of,
+    sequences_of,
+)
 from hw4cli.arrays.staged import Staged, is_loadable
 from hw4cli.device.gpu import Gpu, import_cupy
 from hw4cli.device.launcher import Prepared, forgets
@@ -100,7 +110,7 @@ def attention(
     plain = flags and out is None
     options = (causal, align, scale, layout, kernel, max_error, bounds, return_lse, *numbers) if plain else None
     if options and not not_supported and are_plain(options[:6], bounds):
-        call = FORWARD.find(options, (q, k, v))
+        call = FORWARD.find(options, (q, k, v)) if not numbers or is_enqueued(q) else None
         made = forward(call, q, k, v) if call is not None else None
         if made is not None:
             return made if return_lse else made[0]
@@ -184,8 +194,8 @@ def _of_sequences(
     if bounds is None and is_read and like_q.library != NUMPY:  # once, not for each sequence
         found = absmax(operands)
         bounds = found if all(map(math.isfinite, found)) else None
-    at_once = work.dtype != FLOAT32 and takes_sequences(options["kernel"])
-    if like_q.library != NUMPY and at_once and (sequences.fills_rows or is_loadable(like_q)):
+    at_once = work.dtype != FLOAT32 and takes_sequences(options["kernel"]) and is_enqueued(arrays[0])
+    if like_q.library != NUMPY and at_once and (not gaps or is_loadable(like_q)):
         each = sequences.of(work, options["align"])
         if each.sequences:
             launches = attention_on_gpu(each, (*operands, o), lse, options["kernel"], allowed, reach)

@@ -162,7 +162,7 @@ def stream_of(model: Operand, cupy: Any) -> Any:
 
 def check_capture(model: Operand, compiled: bool) -> None:
     """Raise ValueError if a graph is captured, and the kernel would have to be compiled and loaded meanwhile."""
-    if not compiled and is_capturing(model):
+    if not compiled and is_capturing(model.library):
         raise ValueError(
             "the kernel for these sizes is not compiled yet, which cannot be done while a CUDA graph is captured: "
             "call attention once before, with arrays of the same sizes and options"
@@ -171,7 +171,7 @@ def check_capture(model: Operand, compiled: bool) -> None:
 
 def check_range_can_be_read(model: Operand) -> None:
     """Raise ValueError if a graph is captured: what a GPU finds cannot be waited for meanwhile."""
-    if is_capturing(model):
+    if is_capturing(model.library):
         raise ValueError(
             "float32 arrays without bounds= or kernel=, and any with max_error= and no bounds=, are read for their "
             "range, which a CUDA graph cannot wait for: give bounds=(the largest |element| of q, of k, of v), or "
@@ -179,11 +179,11 @@ def check_range_can_be_read(model: Operand) -> None:
         )
 
 
-def is_capturing(model: Operand) -> bool:
-    """Whether what the array's library enqueues now is not executed, but becomes part of a CUDA graph."""
-    if model.library == NUMPY:
+def is_capturing(library: str) -> bool:
+    """Whether what a library enqueues now is not executed, but becomes part of a CUDA graph."""
+    if library not in (TORCH, CUPY):
         return False
-    if model.library == TORCH:
+    if library == TORCH:
         return bool(_torch().cuda.is_current_stream_capturing())
     import cupy
 

@@ -1,10 +1,10 @@
 """Sequences of several lengths in one call: padded arrays, in which a batch is a sequence and padding, and packed ones,
 in which sequences lie one after the other.
 
-A sequence is some rows of a batch of Q and O with some keys of the same batch of K and V. Neighbours of the same
-lengths are computed together, as batches of one workload; others one after the other, each by the kernel that is the
-fastest for it, on the same stream. Rows and keys of no sequence are not read: whatever lies there, not even NaN, has
-an effect.
+A sequence is some rows of a batch of Q and O with some keys of the same batch of K and V. Where a kernel does not
+compute all of them in one launch, neighbours of the same lengths are computed together, as batches of one workload, and
+others one after the other, each by the kernel that is the fastest for it. Rows and keys of no sequence have no effect,
+whatever lies there.
 """
 
 from collections.abc import Iterator, Sequence
@@ -15,15 +15,14 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hw4cli.arrays.operand import TORCH, Operand, is_capturing, operand
+from hw4cli.arrays.operand import Operand, is_capturing, operand
 from hw4cli.problem.workload import BOTTOM_RIGHT, Span, Workload, is_whole, runs
 
 LEFT, RIGHT = "left", "right"  # where the padding of padded arrays lies
 NAMES = "lengths", "q_lengths", "cu_seqlens_q", "cu_seqlens_k"  # the arguments that ask for sequences
-
+REMEMBERED = 64  # lists of lengths
 
 Numbers = tuple[int, ...]
-REMEMBERED = 64  # lists of lengths
 
 
 class Part(NamedTuple):
@@ -97,7 +96,9 @@ class Asked(NamedTuple):
 
 def asked(lengths: Any, q_lengths: Any, padding: str, cu_seqlens_q: Any, cu_seqlens_k: Any) -> Asked:
     """The arguments as numbers. Those on a GPU are waited for. Raises TypeError for what is no list or array of
-    integers; ValueError while a CUDA graph is captured if they are on a GPU."""
+    integers; ValueError for another padding, and while a CUDA graph is captured if numbers are on a GPU."""
+    if padding not in (LEFT, RIGHT):
+        raise ValueError(f"padding is {padding!r}: give {LEFT!r} or {RIGHT!r}")
     given = zip(NAMES, (lengths, q_lengths, cu_seqlens_q, cu_seqlens_k), strict=True)
     of_rows, of_keys, *starts = (None if x is None else numbers_of(name, x) for name, x in given)
     return Asked(of_rows, of_keys, padding, *starts)
@@ -114,8 +115,6 @@ def sequences_of(batch: int, Nq: int, Nk: int, numbers: Asked) -> Sequences:
         if cu_seqlens_q is None or cu_seqlens_k is None:
             raise ValueError("packed arrays need both cu_seqlens_q and cu_seqlens_k")
         return _packed(Nq, Nk, _starts("cu_seqlens_q", cu_seqlens_q, Nq), _starts("cu_seqlens_k", cu_seqlens_k, Nk))
-    if padding not in (LEFT, RIGHT):
-        raise ValueError(f"padding is {padding!r}: give {LEFT!r} or {RIGHT!r}")
     keys, rows = _counts("lengths", lengths, batch, Nk), _counts("q_lengths", q_lengths, batch, Nq)
 
     def span(number: int) -> Span:
@@ -163,28 +162,32 @@ def _starts(name: str, numbers: Numbers, total: int) -> Numbers:
 def numbers_of(name: str, given: Any) -> Numbers:
     """The integers of a sequence, or of an array of one dimension."""
     if hasattr(given, "dtype"):
-        library = type(given).__module__.split(".")[0]
         if len(given.shape) != 1 or not str(given.dtype).removeprefix("torch.").startswith(("int", "uint")):
             raise TypeError(f"{name} is an array {tuple(given.shape)} of {given.dtype}: give integers, (sequences,)")
-        _check_readable(name, given, library)
+        _check_readable(name, given)
         return tuple(map(int, given.tolist()))
     if isinstance(given, str | bytes) or not isinstance(given, Sequence) or not all(map(is_whole, given)):
         raise TypeError(f"{name} is a {type(given).__name__}: give a list, or an array, of integers")
     return tuple(map(int, given))
 
 
-def _check_readable(name: str, array: Any, library: str) -> None:
-    on_gpu = not isinstance(array, np.ndarray) and (library != TORCH or array.is_cuda)
-    if on_gpu and is_capturing(_Library(library)):  # type: ignore[arg-type]
+def _check_readable(name: str, array: Any) -> None:
+    on_gpu = not isinstance(array, np.ndarray) and getattr(array, "is_cuda", True)
+    if on_gpu and is_capturing(library_name(array)):
         raise ValueError(
             f"{name} lies on a GPU, which cannot be waited for while a CUDA graph is captured: give a list"
         )
 
 
-class _Library(NamedTuple):
-    """As much of an operand as says whose stream may be captured."""
+def is_enqueued(array: Any) -> bool:
+    """Whether work on an array is enqueued now, and not captured: a graph would read the table of sequences, which is
+    copied from the host's memory, whenever it is replayed."""
+    return not is_capturing(library_name(array))
 
-    library: str
+
+def library_name(array: Any) -> str:
+    """The library that an array is of."""
+    return type(array).__module__.split(".")[0]
 
 
 # ---- Parts of arrays
