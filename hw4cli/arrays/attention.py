@@ -34,6 +34,7 @@ from hw4cli.arrays.sequences import (
     RIGHT,
     Asked,
     asked,
+    check_enqueued,
     clear_gaps,
     four_dimensions,
     is_enqueued,
@@ -194,8 +195,9 @@ def _of_sequences(
     if bounds is None and is_read and like_q.library != NUMPY:  # once, not for each sequence
         found = absmax(operands)
         bounds = found if all(map(math.isfinite, found)) else None
-    at_once = work.dtype != FLOAT32 and takes_sequences(options["kernel"]) and is_enqueued(arrays[0])
+    at_once = work.dtype != FLOAT32 and takes_sequences(options["kernel"])
     if like_q.library != NUMPY and at_once and (not gaps or is_loadable(like_q)):
+        check_enqueued(arrays[0])
         each = sequences.of(work, options["align"])
         if each.sequences:
             launches = attention_on_gpu(each, (*operands, o), lse, options["kernel"], allowed, reach)
