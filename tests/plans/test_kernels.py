@@ -22,7 +22,11 @@ from hw4cli.problem.suite import cases
 from hw4cli.problem.workload import Shape
 from hw4cli.resources import kernel_source, spliced
 
-nvrtc = pytest.importorskip("cuda.bindings.nvrtc", reason="needs cuda-bindings and NVRTC (pip install 'hw4cli[dev]')")
+# By its path: what imports an NVRTC by name gets the one that is loaded, which may be that of another test's CUDA 12.
+LIBRARY = find(13000, 90)
+if LIBRARY is None:
+    pytest.skip("needs the NVRTC of CUDA 13 (pip install 'hw4cli[dev]')", allow_module_level=True)
+COMPILER = Compiler(LIBRARY, 13000, 90)
 
 COMPILED_FOR = [75, 80, 86, 89, 90, 100, 120]  # NVRTC 13 no longer knows the GTX 1080's 61
 HEAD_SIZES = [4, 32, 36, 64, 100, 128]
@@ -34,16 +38,8 @@ TWIN = 86  # of 89: the same plans, and machine code that takes as much
 
 def compiled(name, cc, macros):
     """Per kernel of a file: registers and bytes spilled, as ptxas prints them; and the whole log."""
-    text = kernel_source(name).encode()
-    error, program = nvrtc.nvrtcCreateProgram(text, f"{name}.cu".encode(), 0, [], [])
-    options = [f"-arch=sm_{cc}", "-std=c++17", "-ftz=true", "--ptxas-options=-v", *macros]
-    (error,) = nvrtc.nvrtcCompileProgram(program, len(options), [option.encode() for option in options])
-    _, size = nvrtc.nvrtcGetProgramLogSize(program)
-    log = b" " * size
-    nvrtc.nvrtcGetProgramLog(program, log)
-    log = log.decode()
-    assert error == nvrtc.nvrtcResult.NVRTC_SUCCESS, log
-    nvrtc.nvrtcDestroyProgram(program)
+    options = ("-std=c++17", "-ftz=true", "--ptxas-options=-v", *macros)  # an architecture may be among the macros
+    _, log = COMPILER.build(kernel_source(name), f"{name}.cu", (f"-arch=sm_{cc}", *options), cc)
     kernels = re.findall(
         r"Function properties for (\w+)\n[^\n]* (\d+) bytes spill stores, (\d+) bytes spill loads"
         r".*?Used (\d+) registers",
