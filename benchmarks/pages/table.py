@@ -1,7 +1,7 @@
 """From a record to a table: every view of results.py takes the one and gives the other."""
 
 import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -91,6 +91,17 @@ def _range(values: Iterable[float | None], form: str) -> str:
 
 
 REST = " of rest before each sample"
+# Others' packages, as a record's machine names them, and as pages do.
+PACKAGES = {
+    "torch": "torch",
+    "cudnn": "cuDNN",
+    "triton": "Triton",
+    "tilelang": "TileLang",
+    "flash_attn": "flash-attn",
+    "flash_attn_3": "flash-attn-3",
+    "flash_attn_4": "flash-attn-4",
+    "cutlass_dsl": "CUTLASS DSL",
+}
 
 
 def kernels_measured(*records: Record) -> str:
@@ -108,6 +119,7 @@ def kernels_measured(*records: Record) -> str:
     return "".join(
         (
             f"{gpu}, driver {driver}, CUDA {cuda}, cupy {cupy}",
+            _peers_versions(records),
             f", cuBLAS SGEMM {sgemm} TFLOP/s" if sgemm else "",
             f", copy {copy} GB/s" if copy else "",
             f"; {made(*records)}; medians of {_range((row['samples'] for row in rows), 'd')} samples, ",
@@ -117,6 +129,27 @@ def kernels_measured(*records: Record) -> str:
             f"; FLOPs = {', or '.join(_distinct(method['flops'].replace('*', '·') for method in methods))}.",
         )
     )
+
+
+def _peers_versions(records: Sequence[Record]) -> str:
+    """Of others that were timed: the versions, or that these are not recorded; "" where there are none."""
+    timed_others = [
+        record["machine"] for record in records if any(_is_of_others(row) and row["samples"] for row in record["rows"])
+    ]
+    if not timed_others:
+        return ""
+    known = [
+        f"{words} {' and '.join(versions)}"
+        for name, words in PACKAGES.items()
+        if (versions := _distinct(machine[name] for machine in timed_others if machine.get(name)))
+    ]
+    unknown = [machine for machine in timed_others if not machine.get("torch")]
+    return "".join(f", {words}" for words in known) + ", torch's version not recorded" * bool(unknown)
+
+
+def _is_of_others(row: Record) -> bool:
+    """Whether a row is a peer's; rows of files do not say whose they are, but name torch."""
+    return row.get("ours") is False or row.get("kernel", "").startswith("torch ")
 
 
 def programs_measured(record: Record) -> str:

@@ -173,7 +173,7 @@ def submit(
         **vars(outcome),
         user=who,
         authors=members,
-        program=printable(name),
+        program=printable(stages.shown_name(name, outcome.facts) if arrays else name),
         workload=which,
         date=now().replace(microsecond=0),
     )
@@ -197,16 +197,18 @@ def _contest_of(arrays: "NamedWorkload", direction: str) -> "Contest":
 
 
 def _check_of_arrays(ctx: click.Context, name: str, direction: str) -> None:
-    """Raise UsageError for what is neither a kernel of this pass nor a function."""
+    """Raise UsageError for what is neither a kernel of this pass nor others' attention."""
     from hw4cli.lab.cases import PASSES
+    from hw4cli.lab.peers import SINGLE
     from hw4cli.lab.session import check_kernels
-    from hw4cli.show.leaderboard.stages import is_function
+    from hw4cli.show.leaderboard.stages import is_function, is_peer
 
     if ":" in name and not is_function(name):
         raise click.UsageError(f"{name} is no function of a file, as in mine.py:attention", ctx)
-    if not is_function(name):
+    if not is_peer(name):
         if name not in ARRAY_KERNELS:
-            raise click.UsageError(f"on a workload --program is a function, as in mine.py:attention, not {name}", ctx)
+            known = f"a function, as in mine.py:attention, or one of {', '.join(SINGLE)}"
+            raise click.UsageError(f"on a workload --program is {known}, not {name}", ctx)
         check_kernels([name], PASSES[direction])
 
 

@@ -1,10 +1,11 @@
-"""Others' attention as contenders: torch's backends, flash-attn, any function."""
+"""Others' attention as contenders: torch's backends, FlashAttention's own packages, any function."""
 
 import importlib
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -23,9 +24,26 @@ BACKENDS = {
     "math": "MATH",
 }
 OF_FLOAT32 = ("efficient", "math")  # torch has no others for it
-TORCH, FLASH_ATTN = "torch", "flash-attn"
+TORCH, FLASH_ATTN = "torch", "flash-attn"  # all of torch's backends; all of FlashAttention's packages that there are
 PEERS = {"cudnn": "cuDNN", "fa2": "FA2", "efficient": "efficient", "math": "math"}  # each backend by itself
-WORDS = (TORCH, *PEERS, FLASH_ATTN)
+DETERMINISTIC = "flash-attn-4-deterministic"
+# FlashAttention's own packages: the word, the name in tables, the module.
+PACKAGES = {
+    "flash-attn-2": ("flash-attn 2", "flash_attn"),
+    "flash-attn-3": ("flash-attn 3", "flash_attn_interface"),
+    "flash-attn-4": ("flash-attn 4", "flash_attn.cute"),
+    DETERMINISTIC: ("flash-attn 4 deterministic", "flash_attn.cute"),  # gradients whose bits repeat, as hw4's do
+}
+SINGLE = (*PEERS, *PACKAGES)  # words that stand for one peer each
+WORDS = (TORCH, *PEERS, FLASH_ATTN, *PACKAGES)
+# Whose versions say which of it a time is of: the peer's word, the names in a record's machine.
+VERSIONS = {
+    "cudnn": ("torch", "cudnn"),
+    "flash-attn-2": ("flash_attn",),
+    "flash-attn-3": ("flash_attn_3",),
+    "flash-attn-4": ("flash_attn_4", "cutlass_dsl"),
+    DETERMINISTIC: ("flash_attn_4", "cutlass_dsl"),
+}
 FUNCTION = re.compile(r"[^:]+:\w+")
 Forward = Callable[..., Any]  # O of torch's Q, K and V (batch, heads, N, d)
 
@@ -38,7 +56,7 @@ def check_peers(words: Iterable[str]) -> None:
 
 
 def peers_of_arrays(gpu: Gpu, words: tuple[str, ...], case: ArrayCase) -> list[Contender]:
-    """The peers of these words for a workload: those of torch that know its element type, flash-attn where installed,
+    """The peers of these words for a workload: those of torch that know its element type, FlashAttention's packages,
     and functions MODULE:FUNCTION or FILE.py:FUNCTION.
 
     MachineError if there is no torch, or if there is not what a word names.
@@ -47,8 +65,8 @@ def peers_of_arrays(gpu: Gpu, words: tuple[str, ...], case: ArrayCase) -> list[C
     wanted = [name for word, name in PEERS.items() if word in words or TORCH in words]
     backends = [name for name in wanted if not float32 or name in OF_FLOAT32]
     found = [(name, _backend(torch, name, case)) for name in backends]
-    if FLASH_ATTN in words and not float32:
-        found += [(name, _flash_attn(name, function, case)) for name, function in _flash_attn_functions()]
+    if not float32:
+        found += _flash_attn_peers(words, case)
     found += [(word, _named_function(word, case)) for word in words if ":" in word]
     return [Peer(gpu, torch, name, forward, case) for name, forward in found]
 
@@ -67,6 +85,17 @@ def torch_for(option: str) -> Any:
         raise MachineError(f"{option} needs PyTorch, which is not installed here") from None
     torch.backends.cuda.matmul.allow_tf32 = False  # float32 is compared with float32
     return torch
+
+
+def with_version(word: str, facts: Mapping[str, Any]) -> str:
+    """A peer's word and, of a machine's facts, the versions of what it stands for.
+
+    >>> with_version("cudnn", {"torch": "2.11.0", "cudnn": "9.28.1"}), with_version("mine.py:attention", {})
+    ('cudnn (torch 2.11.0, cudnn 9.28.1)', 'mine.py:attention')
+    """
+    names = VERSIONS.get(word, ("torch",) if word in PEERS else ())
+    known = ", ".join(f"{name} {facts[name]}" for name in names if facts.get(name))
+    return f"{word} ({known})" if known else word
 
 
 class Peer(Contender):
@@ -101,6 +130,10 @@ class Peer(Contender):
                 self._made = self._compute()
         except (RuntimeError, torch.cuda.OutOfMemoryError) as error:
             raise MachineError(f"PyTorch: {_first_line(error)}") from None
+        except MachineError:
+            raise
+        except Exception as error:  # of a package's own backward pass
+            raise MachineError(f"{self.name}: {_first_line(error)}") from None
 
     def answer(self) -> tuple[Any, ...]:
         """What it made, as arrays of CuPy's."""
@@ -148,27 +181,52 @@ def _backend(torch: Any, name: str, case: FileCase | ArrayCase) -> Forward:
     return forward
 
 
-def _flash_attn_functions() -> list[tuple[str, Callable[..., Any]]]:
-    """FlashAttention 2 and 3 as their own packages have them. MachineError if there is neither."""
-    found = []
-    for name, module in (("flash-attn 2", "flash_attn"), ("flash-attn 3", "flash_attn_interface")):
-        try:
-            found.append((name, getattr(__import__(module), "flash_attn_func")))  # noqa: B009 - no type is known
-        except (ImportError, AttributeError):
-            continue
-    if not found:
-        raise MachineError("--peers flash-attn needs the package flash-attn (2 or 3), which is not installed here")
-    return found
+def _flash_attn_peers(words: Iterable[str], case: ArrayCase) -> list[tuple[str, Forward]]:
+    """FlashAttention as its own packages have it: those that are named, or all that are installed. MachineError for one
+    that is named and not there, and if there is none at all."""
+    named = [word for word in PACKAGES if word in words]
+    found = [(word, _flash_attn_function(word)) for word in named]
+    if FLASH_ATTN in words:
+        for word in PACKAGES:
+            if word not in (*named, DETERMINISTIC):
+                with suppress(MachineError):
+                    found.append((word, _flash_attn_function(word)))
+        if not found:
+            raise MachineError(
+                "--peers flash-attn needs the package flash-attn, flash-attn-3 or flash-attn-4: none is installed here"
+            )
+    return [(PACKAGES[word][0], _flash_attn(word, function, case)) for word, function in found]
 
 
-def _flash_attn(name: str, function: Callable[..., Any], case: ArrayCase) -> Forward:
-    work = case.work
+def _flash_attn_function(word: str) -> Callable[..., Any]:
+    """The function of one of the packages. MachineError with the reason if it is not there."""
+    module = PACKAGES[word][1]
+    package = word.removesuffix("-deterministic").removesuffix("-2")  # version 2 is the package flash-attn itself
+    try:
+        function: Callable[..., Any] | None = getattr(importlib.import_module(module), "flash_attn_func", None)
+    except ModuleNotFoundError as error:
+        if error.name and f"{module}.".startswith(f"{error.name}."):
+            raise MachineError(f"--peers {word} needs the package {package}, which is not installed here") from None
+        raise MachineError(f"--peers {word}: {package} needs the package {error.name}, too") from None
+    except Exception as error:
+        raise MachineError(f"--peers {word}: {package} cannot be imported: {_first_line(error)}") from None
+    if function is None:  # of version 4 alone, the folder flash_attn has none
+        raise MachineError(f"--peers {word} needs the package {package}, which is not installed here")
+    return function
+
+
+def _flash_attn(word: str, function: Callable[..., Any], case: ArrayCase) -> Forward:
+    name, work = PACKAGES[word][0], case.work
+    options = {"deterministic": True} if word == DETERMINISTIC else {}
 
     def forward(*tensors: Any) -> Any:
         if work.causal and work.offset != work.Nk - work.Nq:
             raise MachineError(f"{name} aligns the mask at the bottom right alone")
         q, k, v = (x.transpose(1, 2) for x in tensors)  # (batch, N, heads, d)
-        result = function(q, k, v, softmax_scale=work.scale, causal=work.causal)
+        try:
+            result = function(q, k, v, softmax_scale=work.scale, causal=work.causal, **options)
+        except Exception as error:  # it compiles at its first call, and asserts what it can
+            raise MachineError(f"{name}: {_first_line(error)}") from None
         return (result[0] if isinstance(result, tuple) else result).transpose(1, 2)
 
     return forward

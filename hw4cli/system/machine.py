@@ -15,7 +15,16 @@ from hw4cli.system import nvidia
 
 MOUNTS, BLOCK_DEVICES = Path("/proc/self/mountinfo"), Path("/sys/class/block")
 GIB, GB = 1 << 30, 1e9
-OTHERS = ("torch", "triton", "tilelang", "flash_attn", "flash_attn_interface")  # whose kernels are timed beside hw4's
+# Modules whose kernels are timed beside hw4's, or compile them: the name in records, and the package that has them.
+OTHERS = {
+    "torch": ("torch", "torch"),
+    "triton": ("triton", "triton"),
+    "tilelang": ("tilelang", "tilelang"),
+    "flash_attn": ("flash_attn", "flash-attn"),
+    "flash_attn_interface": ("flash_attn_3", "flash-attn-3"),
+    "flash_attn.cute": ("flash_attn_4", "flash-attn-4"),
+    "cutlass": ("cutlass_dsl", "nvidia-cutlass-dsl"),
+}
 
 
 def machine(
@@ -54,12 +63,25 @@ def host(folder: Path = Path()) -> dict[str, Any]:
 
 
 def others_versions() -> dict[str, str]:
-    """The versions of others' packages that this process has imported, and torch's cuDNN."""
-    found = {name: sys.modules[name] for name in OTHERS if name in sys.modules}
-    versions = {name: str(getattr(module, "__version__", "unknown")) for name, module in found.items()}
+    """The versions of others' packages that this process has imported, and of the cuDNN that torch has loaded."""
+    found = {module: sys.modules[module] for module in OTHERS if module in sys.modules}
+    if "flash_attn.cute" in found and not hasattr(found.get("flash_attn"), "flash_attn_func"):
+        found.pop("flash_attn", None)  # only the folder that the fourth lies in
+    versions = {OTHERS[name][0]: _version(module, OTHERS[name][1]) for name, module in found.items()}
     if "torch" in found and (number := found["torch"].backends.cudnn.version()):
         versions["cudnn"] = cudnn_version(int(number))
     return versions
+
+
+def _version(module: Any, package: str) -> str:
+    """What a module says of itself, else what is installed: FlashAttention 4 says 0.0.0 of every version."""
+    said = str(getattr(module, "__version__", "0.0.0"))
+    if said != "0.0.0":
+        return said
+    try:
+        return metadata.version(package)
+    except metadata.PackageNotFoundError:
+        return "unknown"
 
 
 def cudnn_version(number: int) -> str:

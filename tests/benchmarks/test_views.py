@@ -267,6 +267,11 @@ def test_records_of_one_table_state_what_they_have_in_common_once():
         "H, driver 5, CUDA 13, cupy 14, cuBLAS SGEMM 51.1 to 51.3 TFLOP/s, copy 4,000 GB/s; commits abc, def, "
         "2026-11-23; medians of 10 to 20 samples, events, cold, 0.03 s of rest before each sample; FLOPs = 4·B·N·N·d."
     )
+    peer = {**RUN, "host_ms": 0.1, "samples": 10, "ours": False}
+    versions = {"torch": "2.11.0", "cudnn": "9.28.1", "flash_attn_4": "4.0.0b36"}
+    named = {**one, "machine": {**one["machine"], **versions}, "rows": [peer]}
+    assert "cupy 14, torch 2.11.0, cuDNN 9.28.1, flash-attn-4 4.0.0b36, cuBLAS" in kernels_measured(named)
+    assert "cupy 14, torch's version not recorded, cuBLAS" in kernels_measured({**one, "rows": [peer]})
     late = {**one, "rows": [{**RUN, "host_ms": None}]}
     assert "; the host's times are not recorded: less than 1 ms may include launches; FLOPs" in kernels_measured(late)
 

@@ -51,6 +51,27 @@ def test_versions_of_others_are_those_of_packages_that_took_part(monkeypatch):
     assert "torch" not in machine()
 
 
+def test_flash_attention_4_is_named_by_its_package_and_what_compiles_it(monkeypatch):
+    installed = {"flash-attn-4": "4.0.0b36", "nvidia-cutlass-dsl": "4.8.1"}
+
+    def version(package):
+        if package not in installed:
+            raise module.metadata.PackageNotFoundError(package)
+        return installed[package]
+
+    monkeypatch.setattr(module.metadata, "version", version)
+    for name in module.OTHERS:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    for name in ("flash_attn", "flash_attn.cute", "cutlass"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    sys.modules["flash_attn.cute"].__version__ = "0.0.0"  # as a pre-release said
+    assert others_versions() == {"flash_attn_4": "4.0.0b36", "cutlass_dsl": "4.8.1"}
+    sys.modules["flash_attn"].flash_attn_func = len
+    sys.modules["flash_attn"].__version__ = "2.8.3"
+    del installed["flash-attn-4"]
+    assert others_versions() == {"flash_attn": "2.8.3", "flash_attn_4": "unknown", "cutlass_dsl": "4.8.1"}
+
+
 @pytest.mark.parametrize(("number", "words"), [(91002, "9.10.2"), (92100, "9.21.0"), (8902, "8.9.2"), (90100, "9.1.0")])
 def test_cudnn_counts_otherwise_from_9_on(number, words):
     assert cudnn_version(number) == words

@@ -25,7 +25,7 @@ from hw4cli.lab.arrays.named import NamedWorkload, workload
 from hw4cli.lab.cases import ArrayCase, FileCase
 from hw4cli.lab.contender import Contender, prepare
 from hw4cli.lab.kernels import FileKernel, contender_named
-from hw4cli.lab.peers import FUNCTION, peers_of_arrays
+from hw4cli.lab.peers import FUNCTION, SINGLE, peers_of_arrays, with_version
 from hw4cli.lab.record import commit
 from hw4cli.lab.sampling import Sampling, take_turns
 from hw4cli.lab.times import Times
@@ -68,15 +68,16 @@ def kernel_stages(kernel: str, shape: Workload, seed: int, say: Say) -> Outcome:
 
 
 def array_stages(name: str, named: NamedWorkload, text: str, direction: str, say: Say) -> Outcome:
-    """Submit a kernel of arrays, or a function FILE.py:FUNCTION of torch's tensors, on a workload; `text` is as the
-    workload was named. Raises Hw4Error if there is no GPU or no such function; what fails later is the outcome."""
+    """Submit a kernel of arrays, a function FILE.py:FUNCTION of torch's tensors, or a peer of `hw4 bench`, on a
+    workload; `text` is as the workload was named. Raises Hw4Error if there is no GPU or no such function; what fails
+    later is the outcome."""
     gpu = Gpu()
     timer = GpuTimer(gpu)
-    place = Path(name.rpartition(":")[0]) if is_function(name) else kernel_path(name)
-    own = place if is_function(name) and place.is_file() else None
+    others = is_peer(name)
+    place = Path(name.rpartition(":")[0]) if others else kernel_path(name)
+    own = place if others and place.is_file() else None
     job = {"kernel": name, "workload": text, "direction": direction}
     contender_of(timer, {**job, "seed": named.seed})  # or a wrong name would be the outcome of a test
-    others = is_function(name)
     facts = {key: str(value) for key, value in {**machine(timer.machine(), others), **_software()}.items() if value}
     sha256 = file_sha256(place) if place.is_file() else ""
     return _stages_of_a_job(timer, job, own, Outcome(machine=gpu.name, sha256=sha256, facts=facts), named.seed, say)
@@ -85,6 +86,16 @@ def array_stages(name: str, named: NamedWorkload, text: str, direction: str, say
 def is_function(name: str) -> bool:
     """Whether an entry's name is of a Python function, as in mine.py:attention."""
     return FUNCTION.fullmatch(name) is not None
+
+
+def is_peer(name: str) -> bool:
+    """Whether an entry's name is of others' attention: of a function, or a peer of `hw4 bench`, as flash-attn-4."""
+    return name in SINGLE or is_function(name)
+
+
+def shown_name(name: str, facts: Mapping[str, str]) -> str:
+    """An entry's name on its board: a peer's with the version that was measured."""
+    return with_version(name, facts) if name in SINGLE else name
 
 
 def _stages_of_a_job(
@@ -115,9 +126,11 @@ def contender_of(timer: GpuTimer, job: Mapping[str, Any]) -> tuple[Contender, Fi
         file_case = FileCase(str(shape), shape, job["seed"])
         return FileKernel(timer, job["kernel"], file_case), file_case
     case = ArrayCase(replace(workload(job["workload"]), seed=job["seed"]), job["direction"])
-    if is_function(job["kernel"]):
-        (peer,) = peers_of_arrays(timer.gpu, (job["kernel"],), case)
-        return peer, case
+    if is_peer(job["kernel"]):
+        peers = peers_of_arrays(timer.gpu, (job["kernel"],), case)
+        if not peers:
+            raise MachineError(f"{job['kernel']} has no attention of {case.work.dtype}")
+        return peers[0], case
     return contender_named(timer, job["kernel"], case), case
 
 

@@ -1,6 +1,7 @@
 """Others' attention in the same benchmark, with a torch that is made up: which backend computes what, and how it is
 asked."""
 
+import importlib
 import sys
 from contextlib import contextmanager
 from types import ModuleType, SimpleNamespace
@@ -12,7 +13,7 @@ import pytest
 from hw4cli.errors import MachineError
 from hw4cli.lab.arrays.named import workload
 from hw4cli.lab.cases import ArrayCase, FileCase, FileData
-from hw4cli.lab.peers import peers_of_arrays, peers_of_files
+from hw4cli.lab.peers import peers_of_arrays, peers_of_files, with_version
 from hw4cli.problem.workload import Shape
 
 
@@ -136,6 +137,80 @@ def test_flash_attn_is_a_peer_where_it_is_installed(torch, gpu, monkeypatch):
     assert asked == [((1, 8, 4, 16), {"softmax_scale": 0.25, "causal": True})]
     with pytest.raises(MachineError, match="aligns the mask at the bottom right alone"):
         run(gpu, "N=8 Nk=9 d=16 causal align=top-left", ("flash-attn",))[0]["flash-attn 3"].run()
+
+
+def test_flash_attention_4_is_a_peer_by_itself_and_among_all_that_are_installed(torch, gpu, monkeypatch):
+    asked = []
+
+    def fourth(q, k, v, **options):
+        asked.append((q.array.shape, options))
+        return q, None
+
+    for name in ("flash_attn", "flash_attn_interface"):
+        monkeypatch.setitem(sys.modules, name, None)
+    monkeypatch.setitem(sys.modules, "flash_attn.cute", module := ModuleType("flash_attn.cute"))
+    module.flash_attn_func = fourth
+    text = "H=4 KVH=2 N=8 d=16 causal scale=0.5"
+    peers, arrays = run(gpu, text, ("flash-attn", "cudnn"))
+    assert list(peers) == ["cuDNN", "flash-attn 4"]
+    (o,) = answer_of(peers["flash-attn 4"])
+    assert np.shares_memory(o, arrays.q)
+    assert o.shape == (1, 4, 8, 16)
+    assert list(run(gpu, text, ("flash-attn-4",))[0]) == ["flash-attn 4"]
+    answer_of(run(gpu, text, ("flash-attn-4-deterministic",))[0]["flash-attn 4 deterministic"])
+    options = {"softmax_scale": 0.5, "causal": True}
+    assert asked == [((1, 8, 4, 16), options), ((1, 8, 4, 16), {**options, "deterministic": True})]
+    assert run(gpu, "N=8 d=8 dtype=fp32", ("flash-attn-4",))[0] == {}, "it has no float32"
+
+
+@pytest.mark.parametrize("fails", [RuntimeError("compiled for nothing\nand more"), AssertionError("d is too large")])
+def test_what_flash_attention_4_refuses_is_one_sentence_in_either_pass(torch, gpu, monkeypatch, fails):
+    def refuse(*_, **__):
+        raise fails
+
+    monkeypatch.setitem(sys.modules, "flash_attn.cute", module := ModuleType("flash_attn.cute"))
+    module.flash_attn_func = refuse
+    peer = run(gpu, "N=8 d=8", ("flash-attn-4",))[0]["flash-attn 4"]
+    said = rf"^flash-attn 4: {str(fails).splitlines()[0]}$"
+    with pytest.raises(MachineError, match=said):
+        peer.run()
+    if isinstance(fails, AssertionError):  # of the package's own autograd function
+        monkeypatch.setattr(peer, "_compute", refuse)
+        with pytest.raises(MachineError, match=said):
+            peer.run()
+
+
+def test_why_a_package_of_flash_attention_is_not_there_is_said(torch, gpu, monkeypatch, tmp_path):
+    monkeypatch.syspath_prepend(tmp_path)
+    for name in [*sys.modules]:
+        if name.split(".")[0] in ("flash_attn", "flash_attn_interface"):
+            monkeypatch.delitem(sys.modules, name)
+
+    def said(word):
+        with pytest.raises(MachineError) as error:
+            run(gpu, "N=8 d=8", (word,))
+        return str(error.value)
+
+    packages = {"flash-attn-2": "flash-attn", "flash-attn-3": "flash-attn-3", "flash-attn-4": "flash-attn-4"}
+    for word, package in packages.items():
+        assert said(word) == f"--peers {word} needs the package {package}, which is not installed here"
+    cute = tmp_path / "flash_attn" / "cute"
+    cute.mkdir(parents=True)
+    (cute / "__init__.py").write_text("import cutlass_of_nobody\n")
+    importlib.invalidate_caches()
+    assert said("flash-attn-4") == "--peers flash-attn-4: flash-attn-4 needs the package cutlass_of_nobody, too"
+    (cute / "__init__.py").write_text("raise OSError('no libcuda here')\n")
+    assert said("flash-attn-4") == "--peers flash-attn-4: flash-attn-4 cannot be imported: no libcuda here"
+    assert said("flash-attn-2").endswith("which is not installed here"), "the folder alone is no version 2"
+    assert said("flash-attn").endswith("flash-attn, flash-attn-3 or flash-attn-4: none is installed here")
+
+
+def test_a_peer_is_named_with_the_version_that_was_measured():
+    facts = {"torch": "2.11.0", "cudnn": "9.28.1", "flash_attn_4": "4.0.0b36", "cutlass_dsl": "4.8.1", "gpu": "G"}
+    assert with_version("cudnn", facts) == "cudnn (torch 2.11.0, cudnn 9.28.1)"
+    assert with_version("fa2", facts) == "fa2 (torch 2.11.0)"
+    assert with_version("flash-attn-4", facts) == "flash-attn-4 (flash_attn_4 4.0.0b36, cutlass_dsl 4.8.1)"
+    assert with_version("flash-attn-3", facts) == "flash-attn-3", "nothing is claimed of what is not known"
 
 
 TUTORIAL = """

@@ -107,6 +107,19 @@ def test_a_function_of_torchs_tensors_is_an_entry_by_its_file(gpu, hw4_here, tmp
     assert {"ram", "glibc", "python"} <= set(entry.facts)
 
 
+def test_a_peer_is_an_entry_with_the_version_that_was_measured(gpu, hw4_here, tmp_path, monkeypatch):
+    versions = {"torch": "2.11.0", "cudnn": "9.28.1", "flash_attn_4": "4.0.0b36"}
+    monkeypatch.setattr(stages, "machine", lambda gpu, others=False: {**gpu, **(versions if others else {})})
+    for word in ("cudnn", "flash-attn-4"):
+        result = hw4_here("leaderboard", "lm16k", "--program", word, "--pass", "both", "--user", "ann")
+        assert result.returncode == 0, result.stderr
+    cudnn, fourth = read(tmp_path / "leaderboard").entries
+    assert cudnn.program == "cudnn (torch 2.11.0, cudnn 9.28.1)"
+    assert fourth.program == "flash-attn-4 (flash_attn_4 4.0.0b36)"
+    assert json.loads(gpu[1].read_text())["kernel"] == "flash-attn-4"
+    assert versions.items() <= fourth.facts.items()
+
+
 def test_a_wrong_function_ends_in_its_first_stage(gpu, hw4_here, tmp_path):
     (tmp_path / "wrong.py").write_text("")
     result = hw4_here("leaderboard", TILELANG, "--program", "wrong.py:f", "--user", "ann")
@@ -156,6 +169,8 @@ def test_a_function_that_is_not_there_is_one_sentence(monkeypatch, tmp_path):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(MachineError, match=r"PyTorch|there is no such file"):
         stages.contender_of(type("Timer", (), {"gpu": None}), stages_job)
+    with pytest.raises(MachineError, match=r"PyTorch|needs the package flash-attn-4"):
+        stages.contender_of(type("Timer", (), {"gpu": None}), {**stages_job, "kernel": "flash-attn-4"})
     assert stages.is_function("none.py:f")
     assert not stages.is_function("./mine")
     assert issubclass(WrongAnswerError, Exception)
