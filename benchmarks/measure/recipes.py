@@ -249,6 +249,12 @@ def of_arrays() -> dict[str, Recipe]:
         "schedules": Recipe(
             "figures/GPU-schedules.json", "`half` in each schedule", "benchmarks.measure.ofarrays schedules"
         ),
+        "peers": Recipe(
+            "GPU-peers.json",
+            "`half` beside FlashAttention 4 and the cuDNN that is installed (needs flash-attn-4)",
+            f"{bench} tilelang tilelang-causal lm8k lm8k-causal lm16k lm16k-wide heads64 --peers cudnn,flash-attn-4 "
+            "--samples 10 --pause 0.03",
+        ),
         "triton": Recipe(
             "GPU-triton.json",
             "`half` beside a kernel in Triton, as its tutorials write it, and cuDNN",
@@ -284,6 +290,12 @@ def of_gradients() -> dict[str, Recipe]:
         ),
         "training": Recipe(
             "GPU-training.json", "both passes", f"{bench} {large} {more} --pass both {peers} --samples 15"
+        ),
+        "gradients-peers": Recipe(
+            "GPU-gradients-peers.json",
+            "the backward pass beside FlashAttention 4 and the cuDNN that is installed (needs flash-attn-4)",
+            f"{bench} {large} tilelang lm16k-wide --pass bwd --peers cudnn,flash-attn-4,flash-attn-4-deterministic "
+            "--samples 10",
         ),
         "designs": Recipe(
             "GPU-designs.json",

@@ -48,6 +48,47 @@ def test_every_record_is_complete():
         assert all(r["status"] in ("ok", "wrong", "failed") for r in found["rows"])
 
 
+def launches_of(path):
+    """The launches of a record of profiles, each with its metrics by their names."""
+    found = json.loads(path.read_text())
+    for one in found if isinstance(found, list) else [found]:
+        for launch in one.get("launches", []):
+            yield launch["kernel"], {metric["name"]: metric["value"] for metric in launch["metrics"]}
+
+
+def test_hit_rates_that_cannot_be_are_those_that_are_told_of_and_no_page_shows_them():
+    impossible = [
+        (path.name, kernel, round(value))
+        for path in sorted((ROOT / "benchmarks").rglob("*.json"))
+        for kernel, metrics in launches_of(path)
+        for name, value in metrics.items()
+        if name.endswith("_hit_rate") and value is not None and value > 100
+    ]
+    assert impossible == [("h200-limits.json", "half_start", 172), ("h200-limits.json", "half_start", 206)]
+    for page in ("benchmarks/README.md", "docs/profile.md"):
+        assert "172" in (ROOT / page).read_text() and "206 %" in (ROOT / page).read_text(), f"{page} tells of them"
+    for page in (ROOT / "docs").rglob("*.md"):
+        assert "| half_start |" not in page.read_text(), f"a table of {page.name} has their launch"
+
+
+def test_the_page_on_l1_hits_has_the_rates_of_the_records():
+    page = (ROOT / "docs/profile.md").read_text()
+    text = page.partition("## An L1 hit rate of 0 %")[2].partition("Two rules")[0]
+    lines = [[cell.strip() for cell in line.split("|")[1:-1]] for line in text.splitlines() if line.startswith("| `")]
+    figures = ROOT / "benchmarks/figures"
+    found = {}
+    for name in ("h200-rungs-profile", "h200-limits"):
+        for kernel, metrics in launches_of(figures / f"{name}.json"):
+            found.setdefault(kernel, []).append(metrics["l1_hit_rate"])
+    seen = 0
+    for names, _, shown, *_ in lines:
+        rates = [rate for kernel in names.split("`")[1::2] for rate in found.get(kernel, [])]
+        told = [float(word) for word in shown.replace(",", "").split() if word[0].isdigit()]
+        seen += len(rates)
+        assert [min(rates), max(rates)] == pytest.approx([min(told), max(told)], abs=0.6), names
+    assert seen >= 15
+
+
 def test_a_table_of_several_records_waits_for_all_of_them():
     begin, end = "<!-- results: h200-gradients.json nothing.json gradients -->\n", "<!-- end -->"
     assert results.filled(f"{begin}{end}") == f"{begin}*Not measured yet: nothing.json.*\n{end}"
