@@ -76,7 +76,7 @@ def test_every_committed_record_of_a_command_is_read():
         kinds.setdefault(record.kind, []).append(path.name)
         assert record.holds != "nothing that was measured", path
     assert {"kernels", "arrays", "end-to-end", "timeline", "tune", "profile", "roofs"} <= set(kinds)
-    of_scripts = ("scaling", "nodes", "first runs", "gradient", "builds", "calls")
+    of_scripts = ("scaling", "nodes", "first runs", "gradient", "builds", "calls", "sequences")
     assert all(any(word in said for word in of_scripts) for said in kinds["other"])
 
 
@@ -261,6 +261,8 @@ def test_a_report_uses_each_record_and_names_the_one_that_it_does_not(folder, hw
     assert result.returncode == 0, result.stderr
     text = (folder / "report.md").read_text()
     assert "Nsight Compute (profile.json) on NVIDIA H200" in text
+    (made_from,) = (line for line in text.splitlines() if "charts are made from" in line)
+    assert made_from.count("profile.json") == 1, "each record is named once"
     assert "of 2 tiles, 128x32 is the fastest" in text
     assert "tensor cores, measured" in text
     said = " ".join(result.stderr.split())

@@ -49,7 +49,7 @@ def about(material: Material) -> str:
     """What the report is of: the kernel, the case, and the files."""
     names = [source.record.name for source in material.sources]
     names += [material.judged.user + "'s journal"] if material.judged else []
-    names += dict.fromkeys(one.source for one in material.profile)
+    names += [one.source for one in material.profile]
     if not names:
         return missing(
             "the folder holds no record: `hw4 bench -o FILE.json`, `hw4 judge --output` and a profiler make some"
@@ -60,7 +60,7 @@ def about(material: Material) -> str:
         else "Whole programs"
     )
     where = f", {material.gpu}" if material.gpu else ""
-    return f"{what}{where}. Tables and charts are made from {escaped(', '.join(names))}."
+    return f"{what}{where}. Tables and charts are made from {escaped(', '.join(dict.fromkeys(names)))}."
 
 
 def profile(material: Material) -> str:
