@@ -85,6 +85,7 @@ def leaderboard(
     hw4 leaderboard 4,16384,64 --program ./mine submits a whole program
     hw4 leaderboard half tilelang               arrays of 16 bits
     hw4 leaderboard lm16k --program mine.py:f   a function of torch's
+    hw4 leaderboard lm16k --program cudnn       a peer of `hw4 bench`
     hw4 leaderboard                             shows the boards of all
     hw4 leaderboard t28 --gpu H200              those of a case and a GPU
     hw4 leaderboard --user ann                  ann's submissions by time

@@ -167,10 +167,11 @@ def bench(
     """Time attention of arrays on the GPU, as `hw4 bench KERNELS WORKLOADS` does; the record as a dictionary.
 
     kernels: "half", or of `hw4 explain`; by default the fastest for the element type. workloads: names of
-    testcases/workloads.toml, or sizes. peers: "torch", or of its backends "cudnn", "fa2", "efficient", "math". `pause`:
-    seconds of rest before each sample; `sustained`: also run each a second without rest, for its power; `samples`: of
-    each at most. `direction`: "fwd", "bwd" or "both", whose kernels are those of the backward pass. record["rows"]
-    holds a dictionary for each kernel and workload, times in milliseconds.
+    testcases/workloads.toml, or sizes. peers: "torch", or of its backends "cudnn", "fa2", "efficient", "math"; the
+    package "flash-attn-4" and its like; FILE.py:FUNCTION. `pause`: seconds of rest before each sample; `sustained`:
+    also run each a second without rest, for its power; `samples`: of each at most. `direction`: "fwd", "bwd" or
+    "both", whose kernels are those of the backward pass. record["rows"] holds a dictionary for each kernel and
+    workload, times in milliseconds.
 
     Raises InputError for a kernel, workload or peer that there is not, MachineError if there is no GPU.
 
