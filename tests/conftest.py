@@ -24,7 +24,7 @@ from needs import COMPILER, skip_without, why_not
 from slow import mark_others_slow
 
 from hw4cli.cli import run_command
-from hw4cli.device.gpu import nvidia_gpu_is_here
+from hw4cli.system.gpufiles import nvidia_gpu_is_here
 
 # The tests may run inside `make test`, or inside a job of Slurm's: what a make, or a Slurm, inside them does must not
 # depend on the one around them.

@@ -8,6 +8,7 @@ import resource
 import subprocess
 import sys
 from graphlib import TopologicalSorter
+from importlib.util import find_spec
 
 import pytest
 from helpers import ROOT, random_block, write_case
@@ -129,6 +130,17 @@ def test_a_run_imports_click_and_numpy_and_nothing_else_heavy(tmp_path):
     found = modules_after("--device", "cpu", source, tmp_path / "out", tmp_path=tmp_path)
     assert found & THIRD_PARTY_WE_KNOW == {"click", "numpy"}
     assert not found & {"tomllib", "asyncio", "importlib_metadata", "sqlite3", "unittest"}
+
+
+@pytest.mark.skipif(find_spec("cupy") is not None, reason="cupy is installed: whether it finds a GPU, it says itself")
+def test_a_run_without_cupy_imports_nothing_that_computes_on_a_gpu(tmp_path):
+    source = write_case(tmp_path / "in", random_block(1, 8, 4))
+    found = modules_after(source, tmp_path / "out", tmp_path=tmp_path)
+    assert {name for name in found if name.startswith("hw4cli.device.")} == {
+        "hw4cli.device.driver",  # makes a GPU's context meanwhile, where there is one
+        "hw4cli.device.presence",
+    }
+    assert not found & {"hw4cli.stream.cudadevice", "hw4cli.plans.columns"}
 
 
 def test_help_answers_at_once():

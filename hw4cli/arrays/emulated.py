@@ -90,7 +90,7 @@ def run_half(
     watched = [Watched(part.ctypes.data, part.nbytes, name not in given, name) for name, part in named if part.size]
     steps = planned.launches
     if ENTRIES16[planned.variant].persistent:  # its blocks take tile after tile
-        steps = tuple(replace(step, grid=min(step.grid, blocks)) for step in steps)
+        steps = tuple(step._replace(grid=min(step.grid, blocks)) for step in steps)
     finished, findings = library.launches(steps, passed, watched, schedule, lanes)
     return HalfOutcome(o, beside, lse, findings, finished, tuple(library.counts))
 

@@ -18,6 +18,7 @@ from hw4cli.device.hip.device import properties as amd_properties
 from hw4cli.device.launcher import by_cupy, enqueue
 from hw4cli.device.machinecode import Kernel, MachineCode, kernel_cache
 from hw4cli.device.nvrtc import UnknownArchitectureError
+from hw4cli.device.presence import NO_NVIDIA_GPU, without_cupy
 from hw4cli.errors import CompileError, KernelError, LostGpuError, MachineError
 from hw4cli.plans import columns
 from hw4cli.plans.columns import staged
@@ -36,14 +37,10 @@ from hw4cli.plans.plan import SHARED_DEFAULT, DeviceProperties, Launch, Plan, Ti
 from hw4cli.problem.casefile import Floats
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import is_own_kernel
-from hw4cli.system.amd import amd_gpu_is_here
+from hw4cli.system.gpufiles import amd_gpu_is_here, nvidia_gpu_is_here
 from hw4cli.text.words import counted
 
 ALIGNMENT = 16  # bytes that a thread reads at once; by their sizes, the parts of arrays and scratch are aligned, too
-
-# The device files of NVIDIA's driver: on Linux, under Windows (WSL 2), on a Jetson.
-DEVICE_FILES = ["/dev/nvidiactl", "/dev/dxg", "/dev/nvhost-gpu"]
-NO_NVIDIA_GPU = "there is no NVIDIA GPU here"
 
 
 class Gpu:
@@ -299,11 +296,7 @@ def _imported_cupy() -> Any:
     except ImportError as error:
         if "cupy" in str(error) and not isinstance(error, ModuleNotFoundError):
             raise MachineError(f"cupy is installed but does not load: {str(error).splitlines()[0]}") from None
-        if not nvidia_gpu_is_here() and not amd_gpu_is_here():
-            raise MachineError(f"no GPU can be used: {NO_NVIDIA_GPU}") from None
-        extras = "'.[cuda13]' or '.[cuda12]'" if nvidia_gpu_is_here() else "'.[rocm7]'"
-        missing = f"cupy is not installed (pip install {extras}, see docs/install.md)"
-        raise MachineError(f"no GPU can be used: {missing}") from None
+        raise without_cupy() from None
     except OSError as error:
         raise MachineError(f"cupy is installed but does not load: {error}") from None
 
@@ -319,11 +312,6 @@ def as_file(code: bytes) -> Iterator[str]:
 def kernel_of(plan: Plan) -> Kernel:
     """What is compiled for a plan."""
     return plan.source, (f"-DABSMAX_CHUNK={ABSMAX_CHUNK}", *plan.options)
-
-
-def nvidia_gpu_is_here() -> bool:
-    """Whether an NVIDIA GPU is visible to this process: if not, no package helps."""
-    return any(map(os.path.exists, DEVICE_FILES))
 
 
 def cuda_message(error: Exception) -> str:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hw4cli.doctor.finding import Finding, UnansweredError, output_of
-from hw4cli.system.amd import amd_gpu_is_here
 from hw4cli.system.amd import gpus as amd_gpus
+from hw4cli.system.gpufiles import amd_gpu_is_here
 
 # CUDA 13 dropped the drivers before 580 and the GPUs before Turing (its release notes); CUDA 12 needs driver 525.
 CUDA13_DRIVER, CUDA12_DRIVER, CUDA13_CC = 580, 525, 7.5

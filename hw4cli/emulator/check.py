@@ -232,7 +232,7 @@ def _with_few_converters(plan: Plan) -> Plan:
     """A plan whose launch that converts has as few blocks as for large inputs, so that each thread takes several
     pieces: where all are few, each has one."""
     most = plan.macros.get("CONVERT_CHUNKS", 1)
-    few = (replace(x, grid=ceil_div(x.grid, most)) if x.symbol.endswith("_convert") else x for x in plan.launches)
+    few = (x._replace(grid=ceil_div(x.grid, most)) if x.symbol.endswith("_convert") else x for x in plan.launches)
     return replace(plan, launches=tuple(few))
 
 

@@ -5,7 +5,7 @@ import math
 import mmap
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -211,7 +211,7 @@ class Library:
         first, count = rows or (0, memory.N)
         shape = Workload.one_head(memory.n, memory.N, inputs.shape[3], Nq=count)
         q, k, v, o = memory.matrices
-        q, o = (replace(m, data=m.data + 4 * first * memory.d) for m in (q, o))
+        q, o = (m._replace(data=m.data + 4 * first * memory.d) for m in (q, o))
         params = _words(arguments(plan, shape, (q, k, v, o), memory.scratch, memory.lse, first))
         finished = True
         for step in plan.launches:
@@ -267,7 +267,7 @@ class Library:
         lanes: int = 32,
     ) -> tuple[bool, tuple[Finding, ...]]:
         """One launch with its argument's bytes, `grid` blocks if it is not 0; whether it ended, and what was found."""
-        return self.launches([replace(step, grid=grid or step.grid)], params, watched, schedule, lanes)
+        return self.launches([step._replace(grid=grid or step.grid)], params, watched, schedule, lanes)
 
     def launches(
         self,

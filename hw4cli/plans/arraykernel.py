@@ -48,7 +48,7 @@ class ArrayKernel(Kernel):
 
         def planned(work: Workload, props: DeviceProperties, tile: Any = None) -> Plan:
             made = self.planned(work, props, tile)
-            launches = tuple(replace(step, symbol=renamed(step.symbol)) for step in made.launches)
+            launches = tuple(step._replace(symbol=renamed(step.symbol)) for step in made.launches)
             main = renamed(made.main_symbol) if made.main_symbol else ""
             return replace(made, variant=name, launches=launches, main_symbol=main)
 

@@ -7,7 +7,7 @@ exact zeros to every sum, so the bounds of the error (hw4cli/plans/bounds.py) ar
 
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from typing import NamedTuple
 
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.launch import Matrices, Matrix, coordinates
@@ -22,8 +22,7 @@ SYMBOLS = ("columns32", "widen16", "narrow16")
 CODE = Plan(COLUMNS.name, {}, tuple(Launch(symbol, 0, THREADS, 0) for symbol in SYMBOLS))  # whatever is copied
 
 
-@dataclass(frozen=True)
-class Copied:
+class Copied(NamedTuple):
     """A matrix that is copied, of so many rows in each head of each batch: rows of `given` columns become rows of
     `columns`, the last of which are zeros."""
 
@@ -69,8 +68,7 @@ def _packed(one: Copied) -> bytes:
     return _MATRIX.pack(*source, *target, one.blocks, one.heads, one.rows, one.block_rows, one.given, one.columns)
 
 
-@dataclass(frozen=True)
-class Staged:
+class Staged(NamedTuple):
     """Where a plan's launches find Q, K, V and O, and what is copied before and after them."""
 
     matrices: Matrices

@@ -132,7 +132,7 @@ def with_sequences(plan: Plan, work: Workload) -> Plan:
     found = np.column_stack([each, tiles.cumsum() - tiles, tiles]).astype(np.int32)
     table = np.repeat(found, tiles, axis=0).tobytes()
     at = ceil_div(plan.scratch, SEQUENCE_BYTES) * SEQUENCE_BYTES
-    return replace(plan, layout=replace(plan.layout, size=at + len(table), sequences=at), table=table)
+    return replace(plan, layout=plan.layout._replace(size=at + len(table), sequences=at), table=table)
 
 
 def bias(work: Workload) -> int:

@@ -3,7 +3,6 @@
 import math
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from hw4cli.plans.formulas import ceil_div
@@ -34,8 +33,7 @@ SIZE = _LAYOUT.size
 Steps = tuple[int, int, int]  # elements from a batch, a head, a row to the next
 
 
-@dataclass(frozen=True)
-class Matrix:
+class Matrix(NamedTuple):
     """Where a matrix (B, N, d) lies: its address, and the elements from a batch, head, row or column to the next."""
 
     data: int

@@ -77,8 +77,7 @@ AMD_DEVICES = {
 }
 
 
-@dataclass(frozen=True)
-class Launch:
+class Launch(NamedTuple):
     """One kernel launch: symbol, blocks (one-dimensional), threads a block, dynamic shared bytes.
 
     early: where the GPU can, it begins before the launch in front of it has ended, for which the kernel waits itself
@@ -91,8 +90,7 @@ class Launch:
     early: bool = False
 
 
-@dataclass(frozen=True)
-class Scratch:
+class Scratch(NamedTuple):
     """Device memory that a plan needs beside the arrays, in bytes, and where its parts begin. absmax begins at 0."""
 
     size: int = 0
@@ -103,6 +101,9 @@ class Scratch:
     staged: int | None = None  # where Q, K, V and O have copies whose rows kernels can load (compute/columns.py)
 
 
+NO_SCRATCH = Scratch()
+
+
 @dataclass(frozen=True)
 class Plan:
     """How a variant computes a shape on a GPU: macros to compile with, launches in order, scratch memory."""
@@ -110,7 +111,7 @@ class Plan:
     variant: str
     macros: Mapping[str, int]
     launches: tuple[Launch, ...]
-    layout: Scratch = Scratch()
+    layout: Scratch = NO_SCRATCH
     splits: int = 1
     finds_absmax: bool = False
     main_symbol: str = ""  # of the launch that does the work, where that is not the variant's name
@@ -361,7 +362,7 @@ class Variant(Kernel):
     regions: Regions  # the parts of a block's shared memory
     launches: Callable[[Workload, Tile, int, int], tuple[Launch, ...]]
     longest_sum: Callable[[int], int] = lambda N: 0  # float32 kernels: how many terms are added one by one, of N keys
-    scratch: Callable[[Workload, Tile, int], Scratch] = lambda shape, tile, splits: Scratch()
+    scratch: Callable[[Workload, Tile, int], Scratch] = lambda shape, tile, splits: NO_SCRATCH
     splits: Callable[[Workload, Tile, DeviceProperties], int] = one_split
     finds_absmax: bool = False  # it leaves what `launch.magnitudes` reads at the start of its scratch
     own_scale: bool = False  # it computes the scale itself, and must know of how many columns: macro SCALED
@@ -402,7 +403,7 @@ class Variant(Kernel):
 
         def launches(shape: Workload, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
             steps = self.launches(shape, tile, splits, shared)
-            return tuple(replace(step, symbol=renamed(step.symbol)) for step in steps)
+            return tuple(step._replace(symbol=renamed(step.symbol)) for step in steps)
 
         main = renamed(self.main_symbol or self.name)
         own = {field.name: field.default for field in fields(self) if field.name in OF_ONE_KERNEL}
@@ -462,7 +463,7 @@ class Variant(Kernel):
         scratch = self.scratch(shape, chosen, splits)
         if copies and shape.d != true_d:
             staged = -(-scratch.size // STAGED_AT) * STAGED_AT
-            scratch = replace(scratch, size=staged + shape.moved_bytes, staged=staged)
+            scratch = scratch._replace(size=staged + shape.moved_bytes, staged=staged)
         macros = {"D": shape.d, **chosen, **({"CAUSAL": 1} if shape.causal else {})}
         if self.own_scale and shape.d != true_d:
             macros["SCALED"] = true_d

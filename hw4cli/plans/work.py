@@ -14,7 +14,6 @@ of threads.
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from itertools import count, zip_longest
 from typing import Any, NamedTuple
 
@@ -125,8 +124,7 @@ def _splits_with_keys(plan: Plan, shape: Workload) -> int:
 # ---- Tasks
 
 
-@dataclass(frozen=True)
-class Tasks:
+class Tasks(NamedTuple):
     """The tasks of one batch, one number of an array each: rows that there are, keys that they visit, and the first of
     these."""
 

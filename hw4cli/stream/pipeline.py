@@ -132,6 +132,9 @@ def cuda(kernel: str, max_error: float | None, number: int = 0, alone: bool = Tr
     MachineError if there is none."""
 
     def open_device(shape: Workload, layout: Layout, timeline: Timeline) -> tuple[Device, Choice]:
+        from hw4cli.device.presence import check_cupy
+
+        check_cupy()  # before all that computes on a GPU is imported
         from hw4cli.stream.cudadevice import CudaDevice
 
         device = CudaDevice(kernel, max_error, shape, layout, timeline, number, alone)

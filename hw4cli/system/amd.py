@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path("/")
-DEVICE_FILE = Path("/dev/kfd")  # of the kernel's driver
 
 
 @dataclass(frozen=True)
@@ -32,11 +31,6 @@ class AmdGpu:
         places = sorted(self.folder.glob("hwmon/hwmon*/freq1_input")) if self.folder else []
         hertz = _number(places[0]) if places else None
         return None if hertz is None else hertz // 10**6
-
-
-def amd_gpu_is_here() -> bool:
-    """Whether the driver of AMD's GPUs for data centres is there."""
-    return DEVICE_FILE.exists()
 
 
 def gpus(root: Path | None = None) -> tuple[AmdGpu, ...]:

@@ -10,8 +10,8 @@ import pytest
 from helpers import wait_until
 
 from hw4cli.cli.terminal.preparing import prepare_kernels
-from hw4cli.device import gpu
 from hw4cli.problem import suite
+from hw4cli.system import gpufiles
 
 CASES = suite.select(["t01", "t10"])
 # Stands for hw4: notes how it was started.
@@ -21,7 +21,7 @@ NOTES = "import json, os, sys; json.dump([sys.argv[2:], os.environ.get('CUPY_CAC
 @pytest.fixture
 def asked(tmp_path, monkeypatch):
     """What a judge asks hw4 for, with the words that it starts it by, and the cache that hw4 has; None if nothing."""
-    monkeypatch.setattr(gpu, "nvidia_gpu_is_here", lambda: True)
+    monkeypatch.setattr(gpufiles, "nvidia_gpu_is_here", lambda: True)
     notes = tmp_path / "notes"
 
     def ask(cases=CASES, launcher=(), env=None):
@@ -47,19 +47,19 @@ def test_causal_cases_have_kernels_of_their_own(asked):
 
 
 def test_nothing_is_asked_for_without_a_gpu_but_behind_a_launcher_that_may_have_one(asked, monkeypatch):
-    monkeypatch.setattr(gpu, "nvidia_gpu_is_here", lambda: False)
+    monkeypatch.setattr(gpufiles, "nvidia_gpu_is_here", lambda: False)
     assert asked() is None
     assert asked(launcher=["env"])[0] == ["doctor", "--prepare", "t01", "t10"]
 
 
 def test_what_is_wrong_is_left_to_the_cases(monkeypatch):
-    monkeypatch.setattr(gpu, "nvidia_gpu_is_here", lambda: True)
+    monkeypatch.setattr(gpufiles, "nvidia_gpu_is_here", lambda: True)
     prepare_kernels(["/nonexistent/hw4"], None, CASES)
     prepare_kernels([sys.executable, "-c", "raise SystemExit(3)"], None, CASES)
 
 
 def test_a_gpu_that_works_but_whose_kernels_cannot_be_kept_is_not_taken_for_none(monkeypatch):
-    monkeypatch.setattr(gpu, "nvidia_gpu_is_here", lambda: True)
+    monkeypatch.setattr(gpufiles, "nvidia_gpu_is_here", lambda: True)
     words = [sys.executable, "-c", "print('NVIDIA H200: 1 kernel compiled'); raise SystemExit(3)"]
     assert prepare_kernels(words, None, CASES) == ""
     assert prepare_kernels([sys.executable, "-c", "raise SystemExit(3)"], None, CASES).startswith("hw4 computed on the")
@@ -77,7 +77,7 @@ time.sleep(300)
 @pytest.mark.parametrize("end", ["interrupted", "too slow"])
 def test_what_compiles_ends_with_the_judge_and_when_it_takes_too_long(tmp_path, monkeypatch, end):
     """With the processes that it has started, one for each kernel."""
-    monkeypatch.setattr(gpu, "nvidia_gpu_is_here", lambda: True)
+    monkeypatch.setattr(gpufiles, "nvidia_gpu_is_here", lambda: True)
     started, ended = tmp_path / "started", pytest.raises(KeyboardInterrupt) if end == "interrupted" else nullcontext()
 
     def communicate(process, *args, timeout=None, **others):

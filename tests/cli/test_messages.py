@@ -16,6 +16,7 @@ from slow import quick_of_each
 from hw4cli.device import gpu
 from hw4cli.errors import MachineError
 from hw4cli.problem import suite
+from hw4cli.system import gpufiles
 from hw4cli.text.words import counted, printable
 
 NO_GPU = {"CUDA_VISIBLE_DEVICES": "-1"}
@@ -112,7 +113,7 @@ def test_cupy_is_advised_only_where_there_is_an_nvidia_gpu(monkeypatch, tmp_path
         raise ModuleNotFoundError("No module named 'cupy'", name="cupy")
 
     monkeypatch.setattr(gpu, "load", missing)
-    monkeypatch.setattr(gpu, "DEVICE_FILES", [str(tmp_path / "nvidiactl")])
+    monkeypatch.setattr(gpufiles, "NVIDIA_FILES", [str(tmp_path / "nvidiactl")])
     with pytest.raises(MachineError, match=r"^no GPU can be used: there is no NVIDIA GPU here$"):
         gpu.import_cupy()
     (tmp_path / "nvidiactl").touch()
@@ -129,7 +130,7 @@ def test_a_machine_without_a_gpu_is_not_told_that_its_driver_is_old(monkeypatch,
 
     runtime = SimpleNamespace(is_hip=False, getDeviceCount=count, CUDARuntimeError=RefusalError)
     monkeypatch.setattr(gpu, "import_cupy", lambda: SimpleNamespace(cuda=SimpleNamespace(runtime=runtime)))
-    monkeypatch.setattr(gpu, "DEVICE_FILES", [str(tmp_path / "nvidiactl")])
+    monkeypatch.setattr(gpufiles, "NVIDIA_FILES", [str(tmp_path / "nvidiactl")])
     with pytest.raises(MachineError, match=r"^no GPU can be used: there is no NVIDIA GPU here$"):
         gpu.Gpu()
     (tmp_path / "nvidiactl").touch()

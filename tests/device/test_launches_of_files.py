@@ -1,7 +1,6 @@
 """Launches of parts of files: by cupy, or where they overlap by CUDA's driver; both note what comes."""
 
 import ctypes
-from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -59,7 +58,7 @@ def test_elsewhere_launches_follow_each_other(monkeypatch, props):
 
 
 def test_a_launch_that_does_not_wait_itself_never_overlaps(monkeypatch):
-    assert enqueue(monkeypatch, DEVICES[90], replace(STEP, early=False)) == ([((40,), (256,), PASSED, 1024)], [])
+    assert enqueue(monkeypatch, DEVICES[90], STEP._replace(early=False)) == ([((40,), (256,), PASSED, 1024)], [])
 
 
 def test_what_the_driver_refuses_is_told_by_the_kernels_name(monkeypatch):

@@ -55,7 +55,7 @@ class Launcher:
         if plan.splits > 1:
             blocks[name] = main_blocks(Shape(1, keys, d, True, queries), plan.macros, plan.splits)
         by_rows = () if name == "paper" else (name, "naive_scores", "float4_kernel")  # paper: a block a batch
-        steps = [replace(step, grid=blocks[step.symbol]) if step.symbol in by_rows else step for step in plan.launches]
+        steps = [step._replace(grid=blocks[step.symbol]) if step.symbol in by_rows else step for step in plan.launches]
         lse = np.full(N, np.nan, np.float32)
         self.changes = {"Nq": queries, "Nk": keys, "causal_offset": offset, "lse": lse.ctypes.data}
         made = library.Library(shared_object(kernel_path(plan.source), plan.macros, cc, 32, PLAIN))

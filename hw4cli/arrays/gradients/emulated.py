@@ -74,6 +74,6 @@ def run_backward(
     passed = choice.arguments(planned, work, arrays, tensor_map)
     steps = planned.launches
     if choice.GRADIENTS[planned.variant].persistent:  # its blocks take tile after tile
-        steps = tuple(replace(step, grid=min(step.grid, blocks)) if step.shared else step for step in steps)
+        steps = tuple(step._replace(grid=min(step.grid, blocks)) if step.shared else step for step in steps)
     finished, findings = library.launches(steps, passed, watched, schedule, lanes)
     return Outcome((made[0], made[1], made[2]), findings, finished, tuple(library.counts))

@@ -23,8 +23,7 @@ def prepare_kernels(
 
     Returns a sentence on what computes where that is the CPU, else "".
     """
-    from hw4cli.device.gpu import nvidia_gpu_is_here
-    from hw4cli.system.amd import amd_gpu_is_here
+    from hw4cli.system.gpufiles import amd_gpu_is_here, nvidia_gpu_is_here
     from hw4cli.system.process import run_with_descendants
 
     if not launcher and not nvidia_gpu_is_here() and not amd_gpu_is_here():
