@@ -120,7 +120,6 @@ def test_whatever_the_judge_alone_imports_is_in_its_wheel(judge_alone):
         "cli/judge.py": {"emulator.program.attention", "emulator.program.build"},
         "judge/racecheck.py": {"emulator.build", "emulator.program.attention", "emulator.program.build"},
         "cli/terminal/options.py": {"device.machinecode"},
-        "cli/terminal/preparing.py": {"device.gpu"},
         "cli/doctor.py": {"lab.arrays.named", "doctor.measure", "doctor.prepare", "stream.nodes.model"},
         "doctor/host.py": {"device.machinecode", "doctor.bytecode"},
         "entry.py": {"device.driver"},
