@@ -239,7 +239,7 @@ def of_arrays() -> dict[str, Recipe]:
         ),
         "decode": Recipe("GPU-decode.json", "few rows and many keys, beside a copy", "benchmarks.measure.decoding"),
         "sequences": Recipe(
-            "GPU-sequences.json", "packed sequences of several lengths, beside torch's", "benchmarks.measure.sequences"
+            "sequences/GPU.json", "packed sequences of several lengths, beside torch's", "benchmarks.measure.sequences"
         ),
         "exactness": Recipe(
             "GPU-exactness.json",

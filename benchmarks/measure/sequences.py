@@ -1,6 +1,6 @@
 """Packed sequences of several lengths beside torch's FlashAttention 2.
 
-    python -m benchmarks.measure.sequences --output benchmarks/h200-sequences.json
+    python -m benchmarks.measure.sequences --output benchmarks/sequences/h200.json
 
 Lengths are drawn log-normally from a seed: of documents and requests (32 heads on 8 of K and V, d = 128), and of
 sentences (12 heads, d = 64). Each answer is first held beside float64's, of the shortest, the longest and one more
