@@ -54,7 +54,7 @@ class Arrays(NamedTuple):
     lse_steps: tuple[int, int] | None = None
 
     def log_sums(self, work: Workload) -> tuple[int, int, int]:
-        """What kernels are told of where the LSE lies."""
+        """What is passed to kernels of where the LSE lies."""
         return (self.lse, *(self.lse_steps or (work.heads * work.Nq, work.Nq)))
 
 

@@ -52,7 +52,7 @@ Matrices = tuple[Matrix, Matrix, Matrix, Matrix]
 
 
 def coordinates(*matrices: Matrix) -> list[int]:
-    """What a kernel is told of where matrices lie: COORDINATES of each."""
+    """What is passed to a kernel of where matrices lie: COORDINATES of each."""
     return [number for m in matrices for number in (m.data, m.batch, m.head, m.row)]
 
 

@@ -1,4 +1,4 @@
-"""Attention of Hugging Face's models: an implementation that their library is told of by its name.
+"""Attention of Hugging Face's models, as an implementation that their library finds by its name.
 
 Their models hand on a mask of (batch, keys) where a batch is padded, for implementations whose masks are made by
 `flash_attention_mask`. It becomes lengths, once for all layers.
