@@ -79,10 +79,8 @@ def _of_sequences(
     """The gradients of sequences of several lengths: all arguments are checked before any is computed."""
     key = causal, align, scale, layout, kernel, True, *numbers
     is_known = type(causal) is bool and are_plain(key[:5])
-    call = BACKWARD.find(key, arrays) if is_known else None
-    repeated = backward(call, *arrays) if call is not None else None
-    if repeated is not None:
-        return repeated
+    if (found := _repeated(key, arrays, is_known)) is not None:
+        return found
     do, q, k, v, o, lse = arrays
     _check_options(causal, layout, kernel)
     packed = numbers.packed
@@ -135,10 +133,8 @@ def _gradients(
     """dQ, dK and dV, in new arrays or in `results`."""
     options = causal, align, scale, layout, kernel, whole
     is_known = type(causal) is bool and are_plain(options) and not results
-    call = BACKWARD.find(options, arrays) if is_known else None
-    repeated = backward(call, *arrays) if call is not None else None
-    if repeated is not None:
-        return repeated
+    if (found := _repeated(options, arrays, is_known)) is not None:
+        return found
     do, q, k, v, o, lse = arrays
     _check_options(causal, layout, kernel)
     given = _operands((q, k, v, o, do), layout)
@@ -155,6 +151,13 @@ def _gradients(
         if is_known and launches:
             BACKWARD.put(options, arrays, call_of(like_q, launches, results))
     return results[0], results[1], results[2]
+
+
+def _repeated(options: tuple[Any, ...], arrays: tuple[Any, ...], is_known: bool) -> tuple[Any, Any, Any] | None:
+    """dQ, dK and dV, if there was a call with these options, which are plain, and arrays of these kinds."""
+    call = BACKWARD.find(options, arrays) if is_known else None
+    found = backward(call, *arrays) if call is not None else None
+    return None if found is None else (found[0], found[1], found[2])
 
 
 def _check_options(causal: bool, layout: str, kernel: str) -> None:
