@@ -91,13 +91,12 @@ def attention(
     cu_seqlens_q[n + 1] and the keys likewise, and the LSE is (heads, Nq). Masks are those of each sequence by itself.
     What belongs to none is not read; its rows of O are 0, their LSE -inf. Numbers on a GPU are waited for.
 
-    GPUs are not waited for else. On a GPU, arrays whose rows are no
-    whole chunks of 16 bytes (of another d) are copied, and float32 ones whose rows do not follow one another; nothing
-    else is. Any thread may call, and a CUDA graph may capture it.
+    GPUs are not waited for else. On a GPU, arrays whose rows are no whole chunks of 16 bytes (of another d) are copied,
+    and float32 ones whose rows do not follow one another; nothing else is. Any thread may call, and a CUDA graph may
+    capture a call without lengths.
 
     Raises TypeError for arrays of other libraries or element types, and for dropout, biases and windows, which are not
-    supported; ValueError for shapes, strides, devices or options that do not fit;
-    MachineError if the GPU cannot do it.
+    supported; ValueError for shapes, strides, devices or options that do not fit; MachineError if the GPU cannot do it.
 
     >>> import numpy as np
     >>> q = k = v = np.ones((1, 2, 5, 8), np.float16)
