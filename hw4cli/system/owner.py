@@ -12,6 +12,7 @@ from functools import cache
 from pathlib import Path
 
 HOST_LETTERS = 24
+STATE, THREADS, START = 0, 17, 19  # fields of /proc/PID/stat, counted behind the process's name: proc(5)
 TOKEN = rf"(?P<machine>\w{{1,{HOST_LETTERS}}}-[0-9a-f]{{12}}-\d+)-(?P<pid>\d+)-(?P<start>\d+)"
 
 
@@ -32,18 +33,29 @@ def is_dead(owner: str) -> bool:
         return True
     except (OSError, OverflowError):  # another user's, or no process's number
         pass
-    start = start_ticks(pid)
-    return start is not None and start != int(match["start"])
+    fields = _stat(pid)
+    return fields is not None and (int(fields[START]) != int(match["start"]) or _is_zombie(fields))
 
 
 def start_ticks(pid: int) -> int | None:
     """When a process started, in clock ticks since the boot; None if there is none, or that cannot be seen."""
+    fields = _stat(pid)
+    return None if fields is None else int(fields[START])
+
+
+def _stat(pid: int) -> list[str] | None:
+    """What /proc/PID/stat says of a process, behind its name; None if there is none, or that cannot be seen."""
     try:
         stat = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8", errors="replace")
     except OSError:
         return None
-    # The name in field 2 may hold blanks; starttime is field 22, counted from field 3 behind the name.
-    return int(stat.rpartition(")")[2].split()[19])
+    return stat.rpartition(")")[2].split()  # the name may hold blanks
+
+
+def _is_zombie(fields: list[str]) -> bool:
+    """Whether a process has ended and its parent has not asked how: it writes no more, unless a thread outlives the
+    main one. Who was killed together with its parent stays one until the first process of the container asks."""
+    return fields[STATE] in "ZX" and int(fields[THREADS]) <= 1
 
 
 @cache

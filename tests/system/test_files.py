@@ -139,14 +139,20 @@ def test_a_folder_without_room_is_reported(tmp_path):
         pass
 
 
-def killed_while_writing(path):
-    """Start writing a file in another process, and kill it; the part that it leaves."""
+def start_writing(path):
+    """A process that is writing a file."""
     script = (
         "import sys, time; from pathlib import Path; from hw4cli.system.files import NewFile\n"
         "with NewFile(Path(sys.argv[1])): print(flush=True); time.sleep(60)"
     )
     process = subprocess.Popen([sys.executable, "-c", script, str(path)], cwd=ROOT, stdout=subprocess.PIPE)
     process.stdout.read(1)
+    return process
+
+
+def killed_while_writing(path):
+    """Start writing a file in another process, and kill it; the part that it leaves."""
+    process = start_writing(path)
     process.kill()
     process.wait()
     [part] = path.parent.glob(f".*{PART_SUFFIX}")
@@ -158,6 +164,17 @@ def test_the_part_of_a_killed_run_is_removed_by_the_next_one(tmp_path):
     write(tmp_path / "other")
     assert not part.exists()
     assert [path.name for path in tmp_path.iterdir()] == ["other"]
+
+
+def test_the_part_of_a_killed_run_is_removed_though_nobody_has_asked_how_the_run_ended(tmp_path):
+    """As where a command was killed with its parent, and the container's first process waits for no child."""
+    process = start_writing(tmp_path / "out")
+    process.kill()
+    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it is a zombie now, and stays one
+    [part] = tmp_path.glob(f".*{PART_SUFFIX}")
+    write(tmp_path / "other")
+    assert not part.exists()
+    process.wait()
 
 
 def renamed(part, **changes):
