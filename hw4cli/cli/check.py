@@ -64,6 +64,11 @@ class Architecture(OneOf):
     show_default=True,
     help="The processor's time that a program may take with --run, larger cases more; 0: any.",
 )
+@click.option(
+    "--stdin",
+    type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
+    help="A file that a program reads as its standard input.",
+)
 @json_option
 @output_option(".json", ".csv")
 @click.pass_context
@@ -78,6 +83,7 @@ def check(
     include: tuple[Path, ...],
     define: tuple[str, ...],
     seconds: float,
+    stdin: Path | None,
     as_json: bool,
     outputs: tuple[Path, ...],
 ) -> int:
@@ -114,9 +120,9 @@ def check(
     if counts and what.programs:
         raise click.UsageError("--counts is for kernels: a whole program is not counted", ctx)
     if what.programs:
-        options = ProgramOptions(include, define, seconds, ctx.meta.get(ARGUMENTS))
+        options = ProgramOptions(include, define, seconds, ctx.meta.get(ARGUMENTS), stdin)
         return _check_programs(ctx, what, architectures, causal, execute, options, as_json, outputs)
-    if given := [name for name, value in (("--include", include), ("-D", define)) if value]:
+    if given := [name for name, value in (("--include", include), ("-D", define), ("--stdin", stdin)) if value]:
         raise click.UsageError(f"{given[0]} is for a whole program", ctx)
     if ARGUMENTS in ctx.meta:
         raise click.UsageError("what stands behind -- is for a whole program", ctx)
@@ -179,6 +185,8 @@ def _check_programs(
         raise click.UsageError("--causal is for kernels: a program has its own mask", ctx)
     if options.arguments is not None and not execute:
         raise click.UsageError("what stands behind -- goes with --run", ctx)
+    if options.stdin and not execute:
+        raise click.UsageError("--stdin goes with --run", ctx)
     files = [*what.programs, *(name for name in what.kernels if is_own_kernel(name))]
     if others := [name for name in what.kernels if not is_own_kernel(name)]:
         raise click.UsageError(f"{others[0]} is a kernel: check it by itself, without a program", ctx)

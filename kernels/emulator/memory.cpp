@@ -12,6 +12,8 @@
 constexpr unsigned WINDOW = 229 << 10;
 extern "C" {
 alignas(1024) thread_local char hw4_window[WINDOW];
+// Where a whole program's __constant__ variables lie, if it has any: the linker's own names for their section.
+extern char __start_hw4_constants[] __attribute__((weak)), __stop_hw4_constants[] __attribute__((weak));
 }
 
 namespace emu {
@@ -234,6 +236,11 @@ static void host_touches(const char* at, uint32_t bytes, bool write, uintptr_t p
 static void touch_elsewhere(const char* at, const Access& access) {
     const char* does = access.write ? "writes" : "reads";
     if (at >= (const char*)job->context && at < (const char*)job->context + job->context_bytes) return;
+    if (access.write && at >= __start_hw4_constants && at < __stop_hw4_constants) {
+        find("constant memory", access.pc, 0, "thread %d writes at {0} to a __constant__ variable, which kernels may only read",
+             current);
+        return;
+    }
     if (at >= variables_begin && at < variables_end) {
         if (variables.begin != variables_begin) variables = Area(variables_begin, variables_end - variables_begin);
         if (!variables.empty())

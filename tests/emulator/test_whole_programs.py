@@ -35,6 +35,8 @@ FOUND = {  # the kind, and words of the sentence
     "lockstep": ("race", "__syncwarp() is missing"),
     "block-race": ("race", "nothing orders blocks"),
     "copied": ("race", "__syncwarp() is missing"),
+    "few-bytes": ("race", "__syncwarp() is missing"),
+    "constant": ("constant memory", "which kernels may only read"),
     "divergence": ("divergence", "threads wait for others that never come"),
     "bounds": ("out of bounds", "from byte 1024 of p"),
     "shared-bounds": ("out of bounds", "byte 128 of the shared array row, which has 128"),
@@ -84,6 +86,12 @@ def test_what_changes_no_answer_is_a_note(name, kind):
     assert execution.right
     assert [note.kind for note in execution.notes] == [kind]
     assert ran(name, "right").notes == ()
+
+
+def test_a_program_reads_a_file_as_its_standard_input(tmp_path):
+    (tmp_path / "numbers").write_text("7\n")
+    execution = ran("reads-input", stdin=tmp_path / "numbers")
+    assert execution.right and not execution.notes and execution.output == ""
 
 
 def test_a_launch_that_fails_and_that_nobody_asks_about_is_said_to_be_unchecked():

@@ -45,6 +45,7 @@ class ProgramOptions:
     define: tuple[str, ...]
     seconds: float
     arguments: tuple[str, ...] | None
+    stdin: Path | None = None
 
 
 def programs_of(files: Sequence[str]) -> list[tuple[Path, ...]]:
@@ -78,7 +79,7 @@ def check_program(
         progress.total, progress.done = max(blocks, 1), min(done, blocks)
 
     with Bar("running", progress, BAR_DELAY, wanted=True):
-        if options.arguments is None and (shape or takes_a_case(source)):
+        if options.arguments is None and not options.stdin and (shape or takes_a_case(source)):
             cases = check_attention(
                 source,
                 gpu=gpu,
@@ -120,7 +121,8 @@ def check_program(
         else:
             arguments = options.arguments or ()
             compiled = compile_program(source, cc=gpu.cc or 80, lanes=64 if source.hip else gpu.lanes)
-            usual = partial(run_program, compiled, gpu=gpu, gpu_name=name, seconds=options.seconds, progress=say)
+            how: dict[str, Any] = {"gpu": gpu, "gpu_name": name, "seconds": options.seconds, "stdin": options.stdin}
+            usual = partial(run_program, compiled, progress=say, **how)
             execution = usual(arguments)
             findings, notes = list(execution.findings), list(execution.notes)
             if execution.end == ENDED:

@@ -58,6 +58,10 @@ _MARK = re.compile(r'^#\s*(\d+)\s+"([^"]*)"((?:\s\d)*)\n', re.M)
 _WINDOW = re.compile(
     r"\b(?:extern\b[^;(){}]*\bthread_local|thread_local\b[^;{}]*?\bextern)\b[^;{}]*?(\w+)\s*\[\s*\]\s*;"
 )
+# A __constant__ variable up to where its name ends; before it, the words of its declaration (prelude.h).
+_CONSTANT = re.compile(r"(?P<before>[^;{}()#\n]*)\bHW4_CONSTANT\b(?P<behind>[^;={(]*)")
+_NO_SECTION = re.compile(r"\b(?:const|constexpr|template|inline|extern)\b|HW4_CONSTANT")
+_SECTION = '__attribute__((section("hw4_constants")))'
 # A function's name in that of a variable in it: `void ns::tiles<32>(float*, int)::row`.
 _FUNCTION = re.compile(r"(?:.*[\s:])?(\w+)(?:<.*>)?\(.*\)::\w+$")
 
@@ -144,7 +148,7 @@ def compile_program(
             given = list(pool.map(preprocess, range(len(files))))
         made = []
         for (before, text), file in zip(given, source.files, strict=True):
-            own_text = with_instructions(text)
+            own_text = _with_constants(with_instructions(text))
             check_words(_users(own_text), file.name)
             made.append(before + with_calls(own_text, file.name)[0])
         runtime = pool.submit(_runtime, compiler, build, run)
@@ -193,6 +197,18 @@ def _parted(text: str, file: Path) -> tuple[str, str]:
     begin = re.search(rf'^#\s*1\s+"{re.escape(str(file))}".*\n', text, re.M)
     at = begin.start() if begin else 0
     return text[:at], text[at:]
+
+
+def _with_constants(text: str) -> str:
+    """The text with its __constant__ variables in a section of their own, where the runtime knows that kernels write to
+    them. What is const needs none: no compiler lets it be written, nor lets it lie beside what is not."""
+
+    def placed(match: re.Match[str]) -> str:
+        before, behind = match["before"], match["behind"]
+        section = "" if _NO_SECTION.search(before) or _NO_SECTION.search(behind) else _SECTION
+        return f"{before}{section}{behind}"
+
+    return re.sub(r"\bHW4_CONSTANT\b", "", _CONSTANT.sub(placed, text))
 
 
 def _executable(source: Source, given: Sequence[tuple[str, str]], known: Sequence[object]) -> Path:

@@ -99,6 +99,7 @@ def execute(
     include: Sequence[Path] = (),
     define: Sequence[str] = (),
     folder: Path | None = None,
+    stdin: Path | None = None,
     sandbox: bool = True,
     progress: Callable[[int, int, int], None] | None = None,
     run: Run = subprocess.run,
@@ -120,6 +121,7 @@ def execute(
         schedule=schedule,
         gpus=gpus,
         folder=folder,
+        stdin=stdin,
         sandbox=sandbox,
         progress=progress,
     )
@@ -135,13 +137,15 @@ def run_program(
     schedule: Schedule = FORWARDS,
     gpus: int = GPUS,
     folder: Path | None = None,
+    stdin: Path | None = None,
     sandbox: bool = True,
     progress: Callable[[int, int, int], None] | None = None,
 ) -> Execution:
     """Run a compiled program with these arguments, of `folder` (the current one) where it names files.
 
     It runs in a folder of its own: an argument that is a file there is read where it lies, and what the program writes
-    under an argument's name is put there at the end. `seconds` are of the processor's time, 0: as many as it takes.
+    under an argument's name is put there at the end. `stdin` is the file that it reads as its standard input, which is
+    empty without one. `seconds` are of the processor's time, 0: as many as it takes.
     `progress(launches, blocks done, blocks)` is called now and then. A HIP program finds an MI210 in place of a GPU of
     NVIDIA's. Raises MachineError if a sandbox is wanted and cannot be made.
     """
@@ -158,8 +162,11 @@ def run_program(
         executable = own / program.source.files[0].stem
         shutil.copy(program.executable, executable)
         words, inputs, outputs = _arguments(arguments, base, work)
+        if stdin:
+            shutil.copyfile(stdin, own / "input")
         env = environment(os.environ, work, root / "answer")
         env["HW4_EMULATE"] = _settings(program, own, gpu, gpu_name, seconds, schedule, gpus)
+        env["HW4_EMULATE"] += f"\ninput={own / 'input'}" if stdin else ""
         confinement = Confinement("bwrap" if confined else "none", mounts=tuple(map(str, inputs)))
         workspace = Workspace(work, scratch, Quota((root,), MAX_BYTES, MAX_FILES), root)
         problem = ""

@@ -69,6 +69,7 @@ static void read_settings() {
             std::getline(words, one.name);
             emu::statics.push_back(one);
         } else if (key == "output") settings.output = value;
+        else if (key == "input") settings.input = value;
         else if (key == "report") settings.report = value;
         else if (key == "status") settings.status = value;
     }
@@ -220,7 +221,7 @@ static void crashed(int number, siginfo_t* info, void* context) {
 // ---- Standard input, and other processes
 
 static ssize_t read_nothing(void*, char*, size_t) {
-    say("input", "the program reads standard input, which is empty here: give numbers and names as arguments");
+    say("input", "the program reads standard input, which is empty here: give it a file (--stdin)");
     return 0;
 }
 static void before_fork() {
@@ -253,7 +254,10 @@ static void begin_session() {
         if (shared != MAP_FAILED) emu::block_count = (uint64_t*)shared;
         if (file >= 0) close(file);
     }
-    if (FILE* nothing = fopencookie(nullptr, "r", {read_nothing, nullptr, nullptr, nullptr})) stdin = nothing;
+    if (!settings.input.empty()) {
+        const int file = open(settings.input.c_str(), O_RDONLY);
+        if (file >= 0) dup2(file, 0), close(file);
+    } else if (FILE* nothing = fopencookie(nullptr, "r", {read_nothing, nullptr, nullptr, nullptr})) stdin = nothing;
     pthread_atfork(before_fork, nullptr, [] { is_child = true; });
 }
 void begin() {

@@ -48,6 +48,19 @@ __global__ void copied(Row* rows, bool right)
     for (int i = 0; i < 7; i++) mine.x[i] = threadIdx.x + 1;
     memcpy(&rows[right ? threadIdx.x : threadIdx.x / 2], &mine, sizeof mine);  // copied
 }
+__global__ void few_bytes(char* to, bool right)
+{
+    char mine[6];
+    for (int i = 0; i < 6; i++) mine[i] = threadIdx.x + i;
+    __builtin_memcpy(to + (right ? 6 : 4) * threadIdx.x, mine, sizeof mine);  // few-bytes
+}
+__constant__ int weights[32], powers[2] = {1, 2};
+__constant__ const int primes[2] = {2, 3};
+__global__ void constant(int* out, bool right)
+{
+    if (!right) weights[threadIdx.x % 32] = 7;  // constant
+    out[threadIdx.x] = weights[threadIdx.x % 32] + powers[threadIdx.x % 2] + primes[threadIdx.x % 2];
+}
 __global__ void same_value(int* out, bool right)
 {
     if (!right || threadIdx.x == 0) out[0] = 7;  // same-value
@@ -183,6 +196,10 @@ int main(int argc, char** argv)
         cudaMalloc(&rows, 64 * sizeof(Row));
         copied<<<1, 64>>>(rows, right);
         cudaFree(rows);
+    } else if (name == "few-bytes") {
+        few_bytes<<<1, 32>>>((char*)out, right);
+    } else if (name == "constant") {
+        constant<<<1, 64>>>(out, right);
     } else if (name == "spins") {
         spins<<<1, 64>>>(out, right);
     } else if (name == "endless") {
