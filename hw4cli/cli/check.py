@@ -14,7 +14,7 @@ from hw4cli.cli.terminal.grammar import CASES, KERNELS, PROGRAMS, SHAPES, What, 
 from hw4cli.cli.terminal.launches import ALL, with_ladder
 from hw4cli.cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
 from hw4cli.cli.terminal.params import FOLDER, Number, OneOf
-from hw4cli.cli.terminal.programs import ARGUMENTS, ProgramOptions, TakesArguments, check_program, programs_of
+from hw4cli.cli.terminal.programs import ARGUMENTS, ProgramOptions, TakesArguments, check_program, programs_of, told
 from hw4cli.errors import InputError, KernelError, MachineError
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
@@ -65,6 +65,13 @@ class Architecture(OneOf):
     help="The processor's time that a program may take with --run, larger cases more; 0: any.",
 )
 @click.option(
+    "--story",
+    type=Number(min=0),
+    default=10,
+    show_default=True,
+    help="Seconds for the fewest switches between threads that make a program fail, where its order matters; 0: none.",
+)
+@click.option(
     "--stdin",
     type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
     help="A file that a program reads as its standard input.",
@@ -83,6 +90,7 @@ def check(
     include: tuple[Path, ...],
     define: tuple[str, ...],
     seconds: float,
+    story: float,
     stdin: Path | None,
     as_json: bool,
     outputs: tuple[Path, ...],
@@ -120,7 +128,7 @@ def check(
     if counts and what.programs:
         raise click.UsageError("--counts is for kernels: a whole program is not counted", ctx)
     if what.programs:
-        options = ProgramOptions(include, define, seconds, ctx.meta.get(ARGUMENTS), stdin)
+        options = ProgramOptions(include, define, seconds, ctx.meta.get(ARGUMENTS), stdin, story)
         return _check_programs(ctx, what, architectures, causal, execute, options, as_json, outputs)
     if given := [name for name, value in (("--include", include), ("-D", define), ("--stdin", stdin)) if value]:
         raise click.UsageError(f"{given[0]} is for a whole program", ctx)
@@ -137,7 +145,7 @@ def check(
         chosen = [ARCHITECTURES[name] for name in architectures or ["8.0"]]
         if counts:
             return _count(variants, chosen, shape, causal, as_json, outputs)
-        return _execute(variants, chosen, shape, causal, as_json, outputs)
+        return _execute(variants, chosen, shape, causal, story, as_json, outputs)
     devices = [props for name, props in ARCHITECTURES.items() if name in architectures] or [*DEVICES.values()]
     compilers, missing = {}, {}
     for props in devices:
@@ -248,6 +256,7 @@ def _execute(
     devices: "list[DeviceProperties]",
     shape: Workload | None,
     causal: bool,
+    story: float,
     as_json: bool,
     outputs: Sequence[Path],
 ) -> int:
@@ -268,14 +277,22 @@ def _execute(
                     shapes = ALL_CAUSAL if causal else ALL_FULL if own else (*ALL_FULL, *ALL_CAUSAL)
                     try:
                         mistakes = check_kernel(
-                            variant, props=props, shape=shape, shapes=shapes, lanes=[props.lanes], progress=progress
+                            variant,
+                            props=props,
+                            shape=shape,
+                            shapes=shapes,
+                            lanes=[props.lanes],
+                            story=story,
+                            progress=progress,
                         )
                     except KernelError as error:  # it lacks a function that will be launched
                         lacking.setdefault(variant.name, error)
                         mistakes = []
                     found += [(props, mistake) for mistake in mistakes]
     records = [{"compute_capability": _name(props), **mistake.record()} for props, mistake in found]
-    lines = [wrapped(line, columns(sys.stdout), "    ", "") for line in dict.fromkeys(str(one) for _, one in found)]
+    shown = {str(one): one.story for _, one in reversed(found)}
+    texts = [*told((text, shown[text]) for text in dict.fromkeys(str(one) for _, one in found))]
+    lines = [wrapped(line, columns(sys.stdout), "    ", "") for line in texts]
     wrong = {mistake.kernel for _, mistake in found} | {*lacking}
     lines += [f"{variant.name}: no mistake found" for variant in variants if variant.name not in wrong]
     _publish(records, "".join(f"{line}\n" for line in lines), as_json, outputs)

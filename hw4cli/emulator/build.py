@@ -58,7 +58,7 @@ KERNEL = re.compile(r"\b(\w+)\s*\(")
 # all but COUNTS, stands together.
 UNITS = {
     "watching": ("order", "polling", "publication", "shadow"),
-    "launching": ("asynchronous", "findings", "grid", "launch", "meetings", "memory", "registers"),
+    "launching": ("asynchronous", "findings", "grid", "launch", "meetings", "memory", "registers", "schedule"),
     "hopper": ("bulk", "wgmma"),
     "stacks": ("fibers", "sanitizers"),
 }

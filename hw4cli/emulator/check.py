@@ -2,10 +2,11 @@
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
+from functools import partial
 from itertools import product
 from pathlib import Path
 
@@ -14,6 +15,7 @@ import numpy as np
 from hw4cli.emulator.build import ASAN, RACE, check_kernels, checking_builds, shared_object
 from hw4cli.emulator.far import LARGEST_MEMORY, MULTIPROCESSORS, bytes_of, few_rows
 from hw4cli.emulator.library import FORWARDS, RANDOM, REVERSE, Outcome, Schedule
+from hw4cli.emulator.story import story_of
 from hw4cli.emulator.worker import Job, run_jobs
 from hw4cli.errors import MachineError
 from hw4cli.plans.bounds import SAFE, bound, has_bound
@@ -91,9 +93,14 @@ OUTSIDE = 0.01  # of the largest |V|, by which O may leave the values of V where
 LEAST_SECONDS, SLOW_RATE = 60.0, 2e6
 
 
+# A story's lines, or what finds them, given the build and the seconds that it may take.
+Told = tuple[str, ...] | Callable[[str, float], tuple[str, ...]]
+
+
 @dataclass(frozen=True)
 class Mistake:
-    """Something wrong with a kernel: what kind of thing, in a sentence, and the runs that show it first."""
+    """Something wrong with a kernel: what kind of thing, in a sentence, and the runs that show it first. `story`: where
+    the order of turns matters, what happens one after the other."""
 
     kernel: str
     kind: str
@@ -102,6 +109,7 @@ class Mistake:
     data: str
     build: str
     lanes: int
+    story: tuple[str, ...] = ()
 
     def record(self) -> dict[str, object]:
         """The same as words and numbers."""
@@ -248,13 +256,15 @@ def check_kernel(
     lanes: Sequence[int] = (32,),
     tile: Tile | None = None,
     seconds: float | None = None,
+    story: float = 0.0,
     progress: Progress | None = None,
 ) -> list[Mistake]:
     """What is wrong with a kernel, each mistake once, causes first; `source` is a file in place of the plans' own.
 
     It is compiled and run on each shape (`shape`: on this one alone) and kind of data, by all builds that look for
     mistakes or those of `builds`. A run may take `seconds` of processor time, or so many as its work needs on a slow
-    machine; `progress` counts the runs. Raises InputError if it does not compile, MachineError if there is no C++
+    machine; `progress` counts the runs. `story`: so many seconds are spent on the fewest switches between threads that
+    change an answer. Raises InputError if it does not compile, MachineError if there is no C++
     compiler, or the props cannot start such a launch.
     """
     trials = trials_of(variant, props, [shape] if shape else shapes, data, tile)
@@ -289,10 +299,12 @@ def check_kernel(
             done = list(runners.map(run, *zip(*ways, strict=True)))
     found: dict[tuple[str, ...], Mistake] = {}  # by what makes it the same: its kind and the lines it names
     for (build, width), runs in zip(ways, done, strict=True):
-        for each, kind, what, sentence in _problems(variant, runs):
-            mistake = Mistake(variant.name, what, sentence, each, kind, build, width)
+        for each, kind, what, sentence, lines_of_story in _problems(variant, runs):
             lines = re.findall(r"[\w.-]+:\d+", sentence)
-            found.setdefault((what, *lines), mistake)
+            if (what, *lines) in found:
+                continue
+            told = lines_of_story if not callable(lines_of_story) else lines_of_story(build, story)
+            found[(what, *lines)] = Mistake(variant.name, what, sentence, each, kind, build, width, told)
     return sorted(found.values(), key=lambda mistake: (*KINDS, mistake.kind).index(mistake.kind))
 
 
@@ -304,20 +316,40 @@ def _differs(variant: Variant, shape: Workload, props: DeviceProperties, tile: T
 
 def _problems(
     variant: Variant, runs: Sequence[tuple[Trial, str, Job, Outcome]]
-) -> Iterable[tuple[Workload, str, str, str]]:
-    """What was found in the runs of one build: shape, data, the mistake's kind and a sentence."""
+) -> Iterable[tuple[Workload, str, str, str, Told]]:
+    """What was found in the runs of one build: shape, data, the mistake's kind, a sentence and a story."""
     first: dict[tuple[Trial, str], Outcome] = {}
     for trial, kind, job, outcome in runs:
         usual = first.setdefault((trial, kind), outcome)
         for finding in outcome.findings:
-            yield trial.shape, kind, finding.kind, finding.sentence
+            yield trial.shape, kind, finding.kind, finding.sentence, finding.story
         if outcome.finished:
             for sentence in _wrong(variant, kind, trial.shape, job, outcome.o, trial.props):
-                yield trial.shape, kind, "wrong answer", sentence
+                yield trial.shape, kind, "wrong answer", sentence, ()
             for sentence in _wrong_maxima(trial.shape, job, outcome):
-                yield trial.shape, kind, "wrong maxima", sentence
+                yield trial.shape, kind, "wrong maxima", sentence, ()
             if usual.finished and not np.array_equal(usual.o, outcome.o, equal_nan=True):
-                yield trial.shape, kind, "order", "the answer depends on the order in which threads take their turns"
+                sentence = "the answer depends on the order in which threads take their turns"
+                yield trial.shape, kind, "order", sentence, partial(_story_of_order, job, usual)
+
+
+def _story_of_order(job: Job, usual: Outcome, build: str, seconds: float) -> tuple[str, ...]:
+    """What the answer of a job depends on that has another one in its order of turns than in the usual one."""
+    if seconds <= 0:
+        return ()
+
+    def run(job: Job) -> Outcome:
+        return run_jobs([job], build)[0]
+
+    def differs(outcome: Outcome) -> bool:
+        return outcome.finished and not np.array_equal(usual.o, outcome.o, equal_nan=True)
+
+    return story_of(
+        run(replace(job, record=True)),
+        lambda switches: run(replace(job, schedule=FORWARDS, replay=tuple(switches))),
+        differs,
+        seconds,
+    )
 
 
 def _wrong_maxima(shape: Workload, job: Job, outcome: Outcome) -> list[str]:

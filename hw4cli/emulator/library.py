@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hw4cli.emulator.counts import Counts, read_counts
-from hw4cli.emulator.report import Finding, Raw, findings_of
+from hw4cli.emulator.report import NO_BLOCK, Finding, Raw, findings_of
 from hw4cli.errors import MachineError
 from hw4cli.plans.launch import ABSMAX_BYTES, Matrix, absmax_launch, arguments
 from hw4cli.plans.plan import Launch, Plan
@@ -44,6 +44,7 @@ class _Finding(ctypes.Structure):
     _fields_ = [
         ("kind", ctypes.c_char * 32),
         ("text", ctypes.c_char * 480),
+        ("story", ctypes.c_char * 800),
         ("pc", ctypes.c_uint64 * 2),
         ("times", ctypes.c_uint32),
         ("block", ctypes.c_uint32),
@@ -87,6 +88,7 @@ class Outcome:
 
     `lse` is (n, N), each row's log of the sum of exp(score), where it was asked for. `largest` is what the kernel found
     in Q, K and V, for `launch.magnitudes`, if it looks for that. `counts`: what each launch did, in the build counts.
+    `switches` and `told` are as of an `Ordered` (story.py).
     """
 
     o: Floats
@@ -95,6 +97,8 @@ class Outcome:
     lse: Floats | None = None
     largest: Floats | None = None
     counts: tuple[Counts, ...] = ()
+    switches: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
 
 
 class Memory:
@@ -166,6 +170,10 @@ def space(sizes: Sequence[int], gap: int, sparse: bool = False) -> tuple[NDArray
     return buffer[-buffer.ctypes.data % ALIGNMENT :], starts
 
 
+def _lines(finding: _Finding) -> tuple[str, ...]:
+    return tuple(finding.story.decode(errors="replace").splitlines())
+
+
 def _words(params: bytes) -> Any:
     """A struct in the bytes that a launch has for it."""
     return (ctypes.c_uint64 * WORDS).from_buffer_copy(params.ljust(8 * WORDS, b"\0"))
@@ -199,11 +207,14 @@ class Library:
         lse: bool = False,
         rows: tuple[int, int] | None = None,
         far: bool = False,
+        record: bool = False,
+        replay: Sequence[str] | None = None,
     ) -> Outcome:
         """Run a plan's launches on inputs (n, 3, N, d); `watched`, with all the checks that the build has.
 
         `lse` asks for each row's log of the sum of exp(score), too. `rows`: so many rows from one on are computed.
-        `far`: batches lie more than 2^31 elements apart, at addresses of which most take no memory.
+        `far`: batches lie more than 2^31 elements apart, at addresses of which most take no memory. `record`: the
+        switches between threads; `replay`: with these, in place of a schedule.
         """
         memory = Memory(inputs, plan, watched, lse, far)
         self._watch(memory.arrays)
@@ -214,12 +225,18 @@ class Library:
         q, o = (m._replace(data=m.data + 4 * first * memory.d) for m in (q, o))
         params = _words(arguments(plan, shape, (q, k, v, o), memory.scratch, memory.lse, first))
         finished = True
+        self._library.hw4_schedule(record, "\n".join(replay).encode() if replay is not None else None)
         for step in plan.launches:
             finished = self._launch(step, params, lanes, schedule)
             if not finished:
                 break
         answer = memory.outputs()[..., : shape.d]
-        return Outcome(answer, self._findings(), finished, memory.log_sums(), memory.largest(), tuple(self.counts))
+        findings, switches, told = self._findings(), self._text("hw4_switches"), self._text("hw4_told")
+        self._library.hw4_schedule(0, None)
+        if told:
+            told = findings_of(self.path, [Raw("told", "", (0, 0), 1, NO_BLOCK, told)])[0].story
+        counts = tuple(self.counts)
+        return Outcome(answer, findings, finished, memory.log_sums(), memory.largest(), counts, switches, told)
 
     def find_absmax(
         self, inputs: Floats, lanes: int = 32, schedule: Schedule = FORWARDS, first: int = 0
@@ -306,8 +323,14 @@ class Library:
         """End a launch that runs in another thread before its next block."""
         self._stop.value = 1
 
+    def _text(self, function: str) -> tuple[str, ...]:
+        """What a function of the runtime returns, in lines."""
+        call = getattr(self._library, function)
+        call.restype = ctypes.c_char_p
+        return tuple(call().decode().splitlines())
+
     def _findings(self) -> tuple[Finding, ...]:
         found: Any = (_Finding * MOST_FINDINGS)()
         count = self._library.hw4_findings(found, MOST_FINDINGS)
-        raw = [Raw(x.kind.decode(), x.text.decode(), tuple(x.pc), x.times, x.block) for x in found[:count]]
+        raw = [Raw(x.kind.decode(), x.text.decode(), tuple(x.pc), x.times, x.block, _lines(x)) for x in found[:count]]
         return findings_of(self.path, raw)

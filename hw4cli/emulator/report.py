@@ -10,6 +10,7 @@ from hw4cli.resources import data_path
 
 NO_BLOCK = 0xFFFFFFFF  # what the host did
 WIDER = "__syncthreads() is missing"  # which helps where __syncwarp() would, and beyond
+VARIABLE = re.compile(r"\{0x([0-9a-f]+):(\d+)\}")  # a variable at that offset, and the bytes of its elements
 PLACE = re.compile(r"\{(0x[0-9a-f]+)\}")  # a place in a finding's text, beside {0} and {1}
 
 
@@ -23,15 +24,20 @@ class Raw:
     pc: tuple[int, ...]
     times: int
     block: int
+    story: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One mistake: its kind ("race", "out of bounds" and so on), a sentence, and how often it was seen."""
+    """One mistake: its kind ("race", "out of bounds" and so on), a sentence, and how often it was seen.
+
+    `story`: where the order of blocks or warps matters, what one after the other does, a line each.
+    """
 
     kind: str
     sentence: str
     times: int = 1
+    story: tuple[str, ...] = ()
 
     def __str__(self) -> str:
         more = f" ({self.times:,} times)" if self.times > 1 else ""
@@ -40,8 +46,9 @@ class Finding:
 
 def findings_of(path: Path, found: Sequence[Raw]) -> tuple[Finding, ...]:
     """The findings in words, those of the same kind at the same lines as one."""
-    named = {int(text, 16) for raw in found for text in PLACE.findall(raw.text)}
+    named = {int(text, 16) for raw in found for text in PLACE.findall("\n".join([raw.text, *raw.story]))}
     lines = places(path, named | {pc for raw in found for pc in raw.pc if pc})
+    variables = variables_of(path) if any(VARIABLE.search(line) for raw in found for line in raw.story) else {}
     merged: dict[object, Finding] = {}
     for raw in found:
         where = [lines.get(pc, "?") for pc in raw.pc]
@@ -52,8 +59,35 @@ def findings_of(path: Path, found: Sequence[Raw]) -> tuple[Finding, ...]:
         old = merged.get(key)
         if old and WIDER not in sentence:
             sentence = old.sentence
-        merged[key] = Finding(raw.kind, sentence, raw.times + (old.times if old else 0))
+        story = tuple(
+            VARIABLE.sub(
+                lambda match: _element(variables, int(match[1], 16), int(match[2])),
+                PLACE.sub(lambda match: lines.get(int(match[1], 16), "?"), line),
+            )
+            for line in raw.story
+        )
+        merged[key] = Finding(raw.kind, sentence, raw.times + (old.times if old else 0), old.story if old else story)
     return tuple(merged.values())
+
+
+def variables_of(path: Path) -> dict[str, tuple[int, int]]:
+    """A program's variables: where each begins, and its bytes. Nothing where nm is missing."""
+    try:
+        words = ["nm", "--defined-only", "--print-size", "--demangle", str(path)]
+        listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return {}
+    fields = [line.split(maxsplit=3) for line in listed.splitlines()]
+    data = [field for field in fields if len(field) == 4 and field[2] in "bBdD"]
+    return {name: (int(begin, 16), int(size, 16)) for begin, size, _, name in data}
+
+
+def _element(variables: dict[str, tuple[int, int]], at: int, bytes_of_one: int) -> str:
+    """What lies at an address: "flag", or "sums[3]" of a variable with several elements."""
+    for name, (begin, size) in variables.items():
+        if begin <= at < begin + size:
+            return name if size == bytes_of_one else f"{name}[{(at - begin) // max(bytes_of_one, 1)}]"
+    return "a __device__ variable"
 
 
 def is_runtime(frame: str) -> bool:

@@ -48,6 +48,8 @@ class Job:
     rows: tuple[int, int] | None = None  # the first, and how many, if not all are computed
     far: bool = False  # batches lie more than 2^31 elements apart
     seconds: float = 60.0  # of processor time that it may take
+    record: bool = False  # what the order of turns differs in from the usual one
+    replay: tuple[str, ...] | None = None  # these switches in place of a schedule
     huge: Workload | None = None  # then there is no answer, and indices alone are looked at (far.py)
 
 
@@ -149,7 +151,16 @@ def main() -> None:
                 if job.huge:
                     outcome = _unknown(job, far_findings_of_files(library, job.plan, job.huge, job.lanes))
                 else:
-                    outcome = library.run(job.plan, job.inputs, job.lanes, job.schedule, rows=job.rows, far=job.far)
+                    outcome = library.run(
+                        job.plan,
+                        job.inputs,
+                        job.lanes,
+                        job.schedule,
+                        rows=job.rows,
+                        far=job.far,
+                        record=job.record,
+                        replay=job.replay,
+                    )
             except MachineError:
                 if not job.far and not job.huge:
                     raise

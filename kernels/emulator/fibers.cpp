@@ -1,6 +1,6 @@
 // Switches between the threads of a block: by hand, since ucontext is seven times slower.
 #include "fibers.h"
-#include "shadow.h"
+#include "memory.h"
 
 #include <cstdlib>
 #include <sys/mman.h>
@@ -96,7 +96,7 @@ void resume(unsigned t) {
 void spin(uintptr_t pc) {
     static unsigned spins;
     if (++spins % 64) return;
-    fibers[current].spins_at = pc;
+    fibers[current].spins_at = pc, fibers[current].spins_on = touched_at, fibers[current].spins_bytes = touched_bytes;
     suspend(SPUN);
 }
 void take_turns() {

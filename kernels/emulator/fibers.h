@@ -19,6 +19,8 @@ struct Fiber {
     void* context_of_ready;
     std::string (*why)(void*);
     uintptr_t spins_at;  // where it has SPUN
+    const char* spins_on;  // at which word, and how many bytes of it
+    uint32_t spins_bytes;
 };
 extern Fiber fibers[MAX_THREADS];
 extern bool stopped;  // nothing more of this launch runs
@@ -42,6 +44,7 @@ bool complete_barriers();
 bool wake_waiting();
 bool wake_spun();
 std::string where_threads_wait();
+std::string story_of_waiting();  // at which words, and who has stored them last: lines
 void report_deadlock();  // nobody can go on: says who waits where
 void report_spinning();  // those that go on wait for a word that nobody changes
 }  // namespace emu

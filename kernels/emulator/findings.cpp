@@ -32,6 +32,10 @@ void add_finding(const char* kind, const char* text, uintptr_t pc0, uintptr_t pc
     finding.times = 1, finding.block = job ? block_of_grid : NO_BLOCK;
     findings.push_back(finding);
 }
+void add_story(const char* kind, uintptr_t pc0, uintptr_t pc1, const std::string& lines) {
+    EmuFinding* known = known_finding(kind, pc0, pc1);
+    if (known && !*known->story) snprintf(known->story, sizeof known->story, "%s", lines.c_str());
+}
 void find(const char* kind, uintptr_t pc0, uintptr_t pc1, const char* format, ...) {
     if (EmuFinding* old = pc0 ? known_finding(kind, pc0, pc1) : nullptr) {
         old->times++;

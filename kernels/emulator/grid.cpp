@@ -4,6 +4,7 @@
 // is put aside, and others take turns with it: those that have not begun first, as far as the GPU has room for more.
 #include "counts.h"
 #include "fibers.h"
+#include "schedule.h"
 
 #include <algorithm>
 #include <numeric>
@@ -99,22 +100,33 @@ struct Turns {  // the order in which warps, and lanes of one, run
 static bool run_warps(Turns& turns) {
     bool any = false;
     turns.shuffle(turns.warps);
+    const Turn of_warps{Turn::WARPS, block_of_grid, next_round(block_of_grid), 0, 0};
+    if (scheduled) arrange(of_warps, turns.warps);
     for (unsigned warp : turns.warps) {
+        bool ran = false;
+        Turn of_lanes{Turn::LANES, block_of_grid, of_warps.round, warp, 0};
+        if (scheduled) turn_begins(of_warps, warp);
         const unsigned first = warp * lanes, count = std::min<unsigned>(lanes, threads_of_block - first);
         bool ready;  // in lockstep, lanes that have given up their turn
         do {
             ready = false;
             turns.shuffle(turns.lane);
+            if (scheduled) arrange(of_lanes, turns.lane);
             for (unsigned i : turns.lane) {
                 if (i >= count || fibers[first + i].state != READY) continue;
-                any = true;
+                any = ran = true;
+                if (scheduled) turn_begins(of_lanes, i);
                 resume(first + i);
+                if (scheduled) turn_ends(of_lanes, true);
                 if (stopped) return true;
                 ready |= fibers[first + i].state == READY;
             }
+            if (scheduled) turns_over(of_lanes), of_lanes.pass++;
         } while ((ready || complete_warp(first, count)) && !stopped);
+        if (scheduled) turn_ends(of_warps, ran);
         if (stopped) return true;
     }
+    if (scheduled) turns_over(of_warps);
     return any;
 }
 static bool waits_for_blocks() {
@@ -173,17 +185,23 @@ static void choose_block(unsigned block) {
 // Where the blocks wait that have begun: this one, and some of those aside.
 static void report_waiting_blocks(const std::deque<Aside>& aside, uint64_t begun, uint64_t ended) {
     std::string text = "block " + std::to_string(block_of_grid) + ": " + where_threads_wait();
+    std::string story = story_of_waiting();
+    const unsigned mine = block_of_grid;
     constexpr size_t SHOWN = 2;
     for (size_t i = 0; i < std::min(aside.size(), SHOWN); i++) {
         exchange_block(aside[i].kept_at);  // what is exchanged comes back below
+        choose_block(aside[i].block);
         text += "; block " + std::to_string(aside[i].block) + ": " + where_threads_wait();
+        story += story_of_waiting();
         exchange_block(aside[i].kept_at);
     }
+    choose_block(mine);
     if (aside.size() > SHOWN) text += "; and " + std::to_string(aside.size() - SHOWN) + " blocks more";
     if (ended) text += "; " + std::to_string(ended) + " have ended";
     if (const uint64_t left = blocks_of_grid() - begun)
         text += "; " + std::to_string(left) + " have not begun, as no more fit on the GPU at once";
     report("hang", ("the launch never ends, as its blocks wait for what none of them does: " + text).c_str());
+    add_story("hang", 0, 0, story);
     stopped = true;
 }
 // Of the blocks that run, the number of one.
@@ -191,16 +209,26 @@ static unsigned number_of(uint64_t one) {
     const uint64_t all = blocks_of_grid(), three[] = {0, all / 2, all - 1};
     return (unsigned)(job->few && all > 3 ? three[one] : one);
 }
+static std::vector<unsigned> order_of_blocks(const Turn& turn, uint64_t blocks) {
+    std::vector<unsigned> all(blocks);
+    std::iota(all.begin(), all.end(), 0u);
+    if (order == REVERSE) std::reverse(all.begin(), all.end());
+    arrange(turn, all);
+    return all;
+}
 static bool run_blocks(Turns& turns) {
     const uint64_t blocks = job->few ? std::min<uint64_t>(blocks_of_grid(), 3) : blocks_of_grid();
     std::deque<Aside> aside;
     std::vector<unsigned> free_places;
     uint64_t begun = 0, ended = 0, vain = 0, changes = memory_changes;
+    const Turn of_blocks{Turn::BLOCKS, 0, 0, 0, 0};
+    std::vector<unsigned> begin;  // in which order they do, if it is not the usual one
+    if (scheduled) begin = order_of_blocks(of_blocks, blocks);
     while (ended < blocks && !stopped && !hw4_stop) {
         const bool begins = begun < blocks && aside.size() < job->resident;
         Aside mine{};
         if (begins) {
-            mine.block = number_of(order == REVERSE ? blocks - 1 - begun : begun);
+            mine.block = number_of(scheduled ? begin[begun] : order == REVERSE ? blocks - 1 - begun : begun);
             choose_block(mine.block);
             if (interleaved && !make_stacks()) return false;
             block_begins();
@@ -215,7 +243,10 @@ static bool run_blocks(Turns& turns) {
             free_places.push_back(mine.kept_at);
             if (mine.met != grid_met && watching) order_block();
         }
-        if (run_block(turns, blocks > 1)) {
+        if (scheduled) turn_begins(of_blocks, mine.block, begins);
+        const bool over = run_block(turns, blocks > 1);
+        if (scheduled) turn_ends(of_blocks, begins);
+        if (over) {
             *block_count = ++ended, vain = 0;
             continue;
         }
@@ -232,6 +263,7 @@ static bool run_blocks(Turns& turns) {
         exchange_block(mine.kept_at);
         aside.push_back(mine), interleaved = true;
     }
+    if (scheduled) turns_over(of_blocks);
     return true;
 }
 
@@ -245,7 +277,7 @@ Ended run_grid(const Grid& grid) {
         return NO_MEMORY;
     }
     locate_shared();
-    launch_begins();
+    launch_begins(), next_launch();
     EMU_COUNT(count_launch());
     Turns turns(grid.seed);
 #if defined(__x86_64__)

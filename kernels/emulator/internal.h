@@ -20,6 +20,7 @@ struct EmuArray {
 // {0} and {1} in the text stand for the lines of pc[0] and pc[1], offsets in the shared object.
 struct EmuFinding {
     char kind[32], text[480];
+    char story[800];  // what happened, in lines; places as {0x...}, variables as {0x...:bytes of an element}
     uint64_t pc[2];
     uint32_t times, block;
 };
@@ -137,6 +138,7 @@ extern uintptr_t image;  // where the shared object lies: places are offsets fro
 void add_finding(const char* kind, const char* text, uintptr_t pc0 = 0, uintptr_t pc1 = 0);
 // The same with a text as printf has it; of one kind at the same places only the first.
 void find(const char* kind, uintptr_t pc0, uintptr_t pc1, const char* format, ...);
+void add_story(const char* kind, uintptr_t pc0, uintptr_t pc1, const std::string& lines);  // to a finding that has none
 EmuFinding* known_finding(const char* kind, uintptr_t pc0, uintptr_t pc1);  // or null
 void forget_finding(const EmuFinding*);
 }  // namespace emu

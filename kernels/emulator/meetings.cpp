@@ -1,7 +1,9 @@
 // Threads that meet: at a shuffle or a product of a warp, at barriers, or until something is ready.
 #include "counts.h"
 #include "fibers.h"
+#include "memory.h"
 #include "publication.h"
+#include "story.h"
 
 #include <algorithm>
 #include <map>
@@ -233,12 +235,33 @@ std::string where_threads_wait() {
     if (ended) text += ", and " + std::to_string(ended) + " have ended";
     return text;
 }
+std::string story_of_waiting() {
+    constexpr size_t SHOWN = 2;  // places of a block
+    std::vector<uintptr_t> shown;
+    std::string text;
+    for (unsigned t = 0; t < threads_of_block && shown.size() < SHOWN; t++) {
+        const Fiber& one = fibers[t];
+        if ((one.state != READY && one.state != SPUN) || !one.spins_at || !one.spins_on) continue;
+        if (std::find(shown.begin(), shown.end(), one.spins_at) != shown.end()) continue;
+        shown.push_back(one.spins_at);
+        const std::string element = element_at(one.spins_on, one.spins_bytes);
+        text += thread_text(block_of_grid, t) + " loads " + element + " at " + place_text(one.spins_at) + " again and again";
+        if (const Word* word = watching && hooked ? shadow_at(one.spins_on) : nullptr) {
+            const Touch& write = word->write;
+            if (!write.epoch || write.epoch < launch_epoch || write.who >= MAX_THREADS) text += ": nobody has stored it in this launch";
+            else text += ": the last to store it was " + thread_text(block_at(write.epoch), write.who) + ", at " + place_text(place_of(write.site));
+        }
+        text += "\n";
+    }
+    return text;
+}
 void report_deadlock() {
     report("divergence", ("threads wait for others that never come: " + where_threads_wait()).c_str());
 }
 void report_spinning() {
     report("hang", ("the block never ends, as nobody changes the word that its threads wait for: " +
                     where_threads_wait()).c_str());
+    add_story("hang", 0, 0, story_of_waiting());
 }
 
 // ---- A block

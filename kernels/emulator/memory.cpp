@@ -2,6 +2,8 @@
 #include "fibers.h"
 #include "memory.h"
 #include "polling.h"
+#include "schedule.h"
+#include "story.h"
 
 #include <algorithm>
 #include <link.h>
@@ -20,6 +22,8 @@ namespace emu {
 char* shared;
 bool watching;
 uintptr_t image, last_access;
+const char* touched_at;
+uint32_t touched_bytes;
 Area shared_area;
 static char* window;
 static size_t tls_bytes;
@@ -216,6 +220,44 @@ void outside_arrays(const char* at, const Access& access) {
              access.bytes);
 }
 
+// ---- Names, for stories
+
+const Word* shadow_at(const char* at) {
+    const auto of = [at](Area& area) { return area.empty() ? nullptr : &area.word_at((size_t)(at - area.begin) / 4); };
+    if (at >= arrays_begin && at < arrays_end) {
+        Array* array = array_at(at);
+        return array && at < array->of.begin + array->of.bytes ? of(array->area) : nullptr;
+    }
+    return at >= variables_begin && at < variables_end && variables.begin == variables_begin ? of(variables) : nullptr;
+}
+static std::string element_of(const std::string& name, size_t offset, size_t size, unsigned bytes) {
+    if (size == bytes) return name;
+    const bool whole = bytes && offset % bytes == 0, word = name.find(' ') == std::string::npos;
+    const std::string number = std::to_string(whole ? offset / bytes : offset);
+    if (whole && word) return name + "[" + number + "]";
+    return (whole ? "element " : "byte ") + number + " of " + name;
+}
+std::string element_at(const char* at, unsigned bytes) {
+    if ((size_t)(at - tls) < tls_bytes) {
+#if defined(EMU_PROGRAM)
+        const Static* one = in_window(at) ? nullptr : static_at(at);
+        if (one && !one->name.empty()) return element_of(one->name, (size_t)(at - tls) - one->offset, one->bytes, bytes);
+#endif
+        const char* begin = at < window ? tls : in_window(at) ? window : window + WINDOW;
+        return element_of("shared memory", (size_t)(at - begin), 0, bytes);
+    }
+    if (const Array* array = at >= arrays_begin && at < arrays_end ? array_at(at) : nullptr) {
+        const std::string name = array->of.name;
+        return element_of(name.substr(0, name.find(" (")), (size_t)(at - array->of.begin), array->of.bytes, bytes);
+    }
+    if (at >= variables_begin && at < variables_end) {
+        char text[60];
+        snprintf(text, sizeof text, "{%#lx:%u}", (unsigned long)((uintptr_t)at - image), bytes);
+        return text;
+    }
+    return "a word of memory";
+}
+
 // ---- All of it
 
 bool peers[MOST_GPUS][MOST_GPUS];
@@ -242,6 +284,7 @@ static void touch_elsewhere(const char* at, const Access& access) {
         return;
     }
     if (at >= variables_begin && at < variables_end) {
+        if (telling) tell_access(at, access.bytes, access.write, access.pc);
         if (variables.begin != variables_begin) variables = Area(variables_begin, variables_end - variables_begin);
         if (!variables.empty())
             each_word(variables, at, access.bytes, [&](Word& word, uint8_t bytes) {
@@ -276,7 +319,7 @@ void access(const void* p, uint32_t bytes, bool write, Strength strength, uintpt
         if (watching && at >= arrays_begin && at < arrays_end) host_touches(at, bytes, write, pc);
         return;
     }
-    last_access = pc;
+    last_access = pc, touched_at = at, touched_bytes = bytes;
     if (unsettled) settle_stores();
     if (strength != PLAIN && part != SECOND_HALF) spin(pc);  // an atomic is one piece, and counts its changes itself
     if (write && strength < ATOMIC && owner_of_stack(at) == NOBODY) memory_changes++;
@@ -289,6 +332,7 @@ void access(const void* p, uint32_t bytes, bool write, Strength strength, uintpt
 #endif
     if ((size_t)(at - tls) < tls_bytes) {
         take_turns();
+        if (telling) tell_access(at, bytes, write, pc);
         if (bytes <= 16 && (bytes & (bytes - 1)) == 0 && (uintptr_t)at % bytes)  // more is copied in pieces
             find("misaligned", pc, 0, "thread %d %s %u bytes of shared memory at {0} from byte %ld, no multiple of %u",
                  current, write ? "writes" : "reads", bytes, (long)(at - window), bytes);
@@ -296,6 +340,7 @@ void access(const void* p, uint32_t bytes, bool write, Strength strength, uintpt
         else if (!outside_statics(at, access)) touch_shared(at, access, (unsigned)current);
     } else if (at >= arrays_begin && at < arrays_end) {
         take_turns();
+        if (telling) tell_access(at, bytes, write, pc);
         Array* array = array_at(at);
         const bool inside = array && !array->freed && at + bytes <= array->of.begin + array->of.bytes;
         if (inside) touch_array(*array, at, access, (unsigned)current);

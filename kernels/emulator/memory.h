@@ -24,6 +24,7 @@ template <class F> void each_array(F f) {
     for (const Array& array : all_arrays()) f(array);
 }
 void begin_image();               // finds where the code, its constants and variables lie: `image`
+const Word* shadow_at(const char* at);  // of a word of global memory, or null
 void touch_array(Array&, const char* at, const Access&, unsigned who);
 void outside_arrays(const char* at, const Access&);  // reports it
 
@@ -40,5 +41,7 @@ void touch_shared(const char* at, const Access&, unsigned who);
 
 // A load or store that the compiler's hooks see; and where a kernel's last one was.
 extern uintptr_t last_access;
+extern const char* touched_at;  // what it was to
+extern uint32_t touched_bytes;
 void access(const void* p, uint32_t bytes, bool write, Strength, uintptr_t pc, Part = WHOLE, uint8_t how = 0);
 }  // namespace emu

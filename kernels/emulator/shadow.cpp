@@ -1,5 +1,7 @@
 #include "polling.h"
+#include "memory.h"
 #include "publication.h"
+#include "story.h"
 
 #include <algorithm>
 #include <string>
@@ -161,13 +163,15 @@ struct Flag {
     Touch write;
     unsigned block;
     uintptr_t pc;  // where it was read
+    const char* at;
+    uint32_t bytes;
 };
 }
 constexpr size_t MOST_FLAGS = 8;
 static std::vector<Flag> flags[MAX_THREADS], flags_of_block;
 static void note_flag(const Touch& write, int t, uintptr_t pc) {
     if (!write.strength || write.epoch < launch_epoch || write.who >= MAX_THREADS) return;
-    const Flag flag{write, block_at(write.epoch), pc};
+    const Flag flag{write, block_at(write.epoch), pc, touched_at, touched_bytes};
     if (flag.block == block_of_grid && (int)write.who == t) return;
     for (auto* to : {&flags[t], &flags_of_block}) {
         if (!to->empty() && to->back().pc == pc && !memcmp(&to->back().write, &write, sizeof write)) continue;
@@ -200,27 +204,47 @@ static bool has_read(const Touch& write, int t) {
             if (!memcmp(&flag.write, &write, sizeof write)) return true;
     return false;
 }
-static std::string place(uintptr_t pc) {
-    char text[40];
-    snprintf(text, sizeof text, "{%#lx}", (unsigned long)(pc - image));
-    return text;
+// What is said of a race beside where the two touches are: which fence is missing, if a word has handed over what a thread
+// touches now; and the story of both.
+namespace {
+struct Handed {
+    std::string words, story;
+};
 }
-// Which fence is missing, if a word has handed over what thread `who` touches now; else nothing.
-static std::string missing_fence(const Touch& old, unsigned who, uintptr_t pc, bool other_block) {
+static std::string told_touch(const Touch& touch, unsigned block, bool writes, const std::string& element) {
+    const bool many = touch.several, atomic = touch.strength >= ATOMIC;
+    std::string text = "block " + std::to_string(block) + ", " + party(touch.who, many);
+    text += writes ? (many ? " store " : " stores ") : many ? " load " : " loads ";
+    return text + element + " at " + place_text(place_of(touch.site)) + (atomic ? " by an atomic" : "");
+}
+static std::string told_last(unsigned who, bool writes, uintptr_t pc, const std::string& element, bool old_writes,
+                             uintptr_t old_pc) {
+    return thread_text(block_of_grid, who) + (writes ? " stores " : " loads ") + element + " at " + place_text(pc) +
+           (!old_writes ? std::string(", which that load sees, too, if it comes later")
+            : writes    ? std::string(", and what comes last stays: either of the two")
+                        : ", and may not yet see what was stored at " + place_text(old_pc));
+}
+static Handed missing_fence(const Touch& old, unsigned who, uintptr_t pc, bool other_block) {
     const char* fence = other_block ? "a __threadfence()" : "a __threadfence_block()";
     const unsigned block = other_block ? block_at(old.epoch) : block_of_grid;
     for (const auto* from : {&flags[who], &flags_of_block})
         for (auto flag = from->rbegin(); flag != from->rend(); ++flag) {
             if (flag->block != block || flag->write.epoch < old.epoch) continue;
             if (flag->write.epoch == old.epoch && (flag->write.who != old.who || flag->write.time < old.time)) continue;
-            const std::string written = place(place_of(flag->write.site)), read = place(flag->pc);
+            const std::string written = place_text(place_of(flag->write.site)), read = place_text(flag->pc);
             if (flag->pc == pc || flag->write.site == old.site) continue;
+            const std::string element = element_at(flag->at, flag->bytes);
+            const std::string stores = told_touch(flag->write, block, true, element);
+            const std::string loads = thread_text(block_of_grid, who) + (from == &flags_of_block ? ", or another of its block," : "") +
+                                      " loads " + element + " at " + read + ", and sees it";
+            const std::string none = std::string("with no ") + (fence + 2);
             if (seen_of(old, (int)who))
-                return std::string(fence) + " is missing behind " + read + ", which reads that it is done";
-            return std::string(fence) + " is missing before " + written + ", which says that it is done, as " + read +
-                   " reads";
+                return {std::string(fence) + " is missing behind " + read + ", which reads that it is done",
+                        stores + "\n" + loads + ", " + none + " behind"};
+            return {std::string(fence) + " is missing before " + written + ", which says that it is done, as " + read + " reads",
+                    stores + ", " + none + " since then\n" + loads};
         }
-    return "";
+    return {};
 }
 // The store that is under way: what it overwrites, and what it comes after without an order.
 namespace {
@@ -230,7 +254,7 @@ struct Before {
     unsigned who;
     uintptr_t pc;
     const char* where;
-    std::string handed;
+    Handed handed;
 };
 struct Overwritten {
     Word* word;
@@ -257,11 +281,17 @@ static std::string missing_between(const Touch& old, unsigned who) {
     if (old.who >= MAX_THREADS || who >= MAX_THREADS) return "nobody waits for it";
     return same_warp(old.who, who) ? SYNCWARP : "__syncthreads() is missing between them";
 }
-static std::string handed_over(const Touch& old, unsigned who, uintptr_t pc, bool other_block) {
-    return old.who < MAX_THREADS && who < MAX_THREADS ? missing_fence(old, who, pc, other_block) : "";
+static Handed handed_over(const Touch& old, bool old_writes, unsigned who, bool writes, uintptr_t pc, bool other_block) {
+    if (old.who >= MAX_THREADS || who >= MAX_THREADS) return {};
+    Handed handed = missing_fence(old, who, pc, other_block);
+    if (handed.words.empty() && !other_block) return {};  // a barrier is missing, which the finding says
+    const std::string element = element_at(touched_at, touched_bytes), between = handed.story.empty() ? "" : "\n" + handed.story;
+    handed.story = told_touch(old, other_block ? block_at(old.epoch) : block_of_grid, old_writes, element) + between + "\n" +
+                   told_last(who, writes, pc, element, old_writes, place_of(old.site));
+    return handed;
 }
 static void race(const Touch& old, bool old_writes, unsigned who, bool writes, uintptr_t pc, const char* where,
-                 const std::string& handed) {
+                 const Handed& handed) {
     const bool agent = old.who >= MAX_THREADS || who >= MAX_THREADS, within_warp = !agent && same_warp(old.who, who);
     const uintptr_t old_pc = place_of(old.site);
     EmuFinding* known = known_finding("race", pc, old_pc);
@@ -273,18 +303,20 @@ static void race(const Touch& old, bool old_writes, unsigned who, bool writes, u
     if (known) forget_finding(known);  // __syncthreads() helps where __syncwarp() would
     find("race", pc, old_pc, "%s %s in %s at {0} what %s %s at {1}, and no barrier orders the two: %s",
          party(who).c_str(), writes ? "writes" : "reads", where, party(old.who, old.several).c_str(),
-         old_writes ? "wrote" : "read", handed.empty() ? missing_between(old, who).c_str() : handed.c_str());
+         old_writes ? "wrote" : "read", handed.words.empty() ? missing_between(old, who).c_str() : handed.words.c_str());
+    add_story("race", pc, old_pc, handed.story);
     if (EmuFinding* made = known_finding("race", pc, old_pc)) made->times = times;
 }
 static void block_race(const Touch& old, bool old_writes, unsigned who, bool writes, uintptr_t pc, const char* where,
-                       const std::string& handed) {
+                       const Handed& handed) {
     find("race", pc, place_of(old.site),
          "block %u, %s, %s in %s at {0} what block %u, %s, %s at {1}: nothing orders blocks of one launch%s", block_of_grid,
          party(who).c_str(), writes ? "writes" : "reads", where, block_at(old.epoch), party(old.who, old.several).c_str(),
          old_writes ? "wrote" : "read",
-         handed.empty() ? " (an atomic behind a __threadfence() and another fence behind who reads it, or a launch of its own, "
+         handed.words.empty() ? " (an atomic behind a __threadfence() and another fence behind who reads it, or a launch of its own, "
                           "is needed)"
-                        : (", " + handed).c_str());
+                        : (", " + handed.words).c_str());
+    add_story("race", pc, place_of(old.site), handed.story);
 }
 bool until_covers(const Touch& touch, const uint32_t* until) {
     if (!touch.several) return touch.who < threads_of_block && until[touch.who] >= touch.time;
@@ -349,7 +381,8 @@ struct Undecided {
     bool old_writes, other_block;
     unsigned who, block;
     uintptr_t pc;
-    std::string where, handed;
+    std::string where;
+    Handed handed;
 };
 }
 static std::vector<Undecided> undecided;
@@ -364,7 +397,8 @@ void end_of_touches() {
         if (polls(one.old_writes ? one.pc : place_of(one.old.site))) continue;
         const unsigned block = block_of_grid;
         block_of_grid = one.block;
-        const std::string handed = one.handed.empty() ? "volatile accesses have no order" : one.handed;
+        Handed handed = one.handed;
+        if (handed.words.empty()) handed.words = "volatile accesses have no order";
         if (one.other_block) block_race(one.old, one.old_writes, one.who, !one.old_writes, one.pc, one.where.c_str(), handed);
         else race(one.old, one.old_writes, one.who, !one.old_writes, one.pc, one.where.c_str(), handed);
         block_of_grid = block;
@@ -376,6 +410,10 @@ static void scope_race(const Touch& old, bool writes, uintptr_t pc, const char* 
          "block %u %s in %s at {0} what block %u touches at {1}, and an atomic of block scope is none for other blocks: "
          "atomics of device scope are needed (atomicAdd, not atomicAdd_block)",
          block_of_grid, writes ? "writes" : "reads", where, block_at(old.epoch));
+    const std::string element = element_at(touched_at, touched_bytes);
+    add_story("race", pc, place_of(old.site),
+              told_touch(old, block_at(old.epoch), true, element) + "\n" + thread_text(block_of_grid, (unsigned)current) +
+                  " touches " + element + " at " + place_text(pc) + ", and may not yet see it");
 }
 static void lock_race(const Touch& old, bool old_writes, unsigned who, const Access& access, const char* where, bool other_block,
                       uintptr_t lock) {
@@ -384,7 +422,14 @@ static void lock_race(const Touch& old, bool old_writes, unsigned who, const Acc
          "%s is missing between %s, which takes the lock, and {1}",
          party(who).c_str(), access.write ? "writes" : "reads", where,
          other_block ? ("block " + std::to_string(block_at(old.epoch))).c_str() : party(old.who).c_str(),
-         old_writes ? "wrote" : "read", other_block ? "a __threadfence()" : "a __threadfence_block()", place(lock).c_str());
+         old_writes ? "wrote" : "read", other_block ? "a __threadfence()" : "a __threadfence_block()", place_text(lock).c_str());
+    const std::string element = element_at(touched_at, touched_bytes);
+    const unsigned block = other_block ? block_at(old.epoch) : block_of_grid;
+    add_story("race", access.pc, place_of(old.site),
+              thread_text(block_of_grid, who) + " has the lock, and " + (access.write ? "stores " : "loads ") + element + " at " +
+                  place_text(access.pc) + "\n" + "block " + std::to_string(block) + ", " + party(old.who) +
+                  " waits for the lock at " + place_text(lock) + ", with no fence behind it\n" +
+                  told_touch(old, block, old_writes, element) + ", which may happen before it has the lock");
 }
 bool touch(Word& word, uint8_t bytes, const Access& access, bool global, const char* where, unsigned who, bool fresh) {
     const int t = current;
@@ -405,9 +450,9 @@ bool touch(Word& word, uint8_t bytes, const Access& access, bool global, const c
         if (strong && old.strength >= ATOMIC && access.strength >= ATOMIC) return scope_race(old, access.write, access.pc, where);
         if (strong && !lockstep && old.strength == VOLATILE && access.strength == VOLATILE && old_writes != access.write) {
             if (access.write || reads_too_early()) {
-                Undecided one{old, old_writes, other_block, who, block_of_grid, access.pc, where, ""};
+                Undecided one{old, old_writes, other_block, who, block_of_grid, access.pc, where, {}};
                 if (is_known(one)) return;
-                one.handed = handed_over(old, who, access.pc, other_block);
+                one.handed = handed_over(old, old_writes, who, access.write, access.pc, other_block);
                 undecided.push_back(std::move(one));
             }
             return;
@@ -415,7 +460,7 @@ bool touch(Word& word, uint8_t bytes, const Access& access, bool global, const c
         if (!is_settled_later(access) && old_writes && old.silent)
             return same_value(old, true, access.write, who, access.pc, where, other_block);
         const bool known = known_finding("race", access.pc, place_of(old.site));
-        const std::string handed = known ? "" : handed_over(old, who, access.pc, other_block);
+        const Handed handed = known ? Handed{} : handed_over(old, old_writes, who, access.write, access.pc, other_block);
         if (is_settled_later(access)) {
             begin_store(access);
             befores.push_back({old, old_writes, other_block, strong, who, access.pc, where, handed});

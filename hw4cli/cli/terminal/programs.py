@@ -2,7 +2,7 @@
 
 import re
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 ARGUMENTS = "hw4.arguments"  # of click's context: what stands behind --
 BAR_DELAY = 1.0
+MOST_STORIES = 2  # that are printed of a program; --json has all
 
 
 class TakesArguments(Sections):
@@ -46,6 +47,7 @@ class ProgramOptions:
     seconds: float
     arguments: tuple[str, ...] | None
     stdin: Path | None = None
+    story: float = 0.0  # seconds for the search of the fewest switches
 
 
 def programs_of(files: Sequence[str]) -> list[tuple[Path, ...]]:
@@ -69,7 +71,9 @@ def check_program(
     from hw4cli.emulator.program.attention import CASES, ODD, check_attention, once, takes_a_case
     from hw4cli.emulator.program.build import Source, compile_program
     from hw4cli.emulator.program.execute import ENDED, run_program
+    from hw4cli.emulator.program.story import with_stories, writes_else
     from hw4cli.emulator.report import Finding
+    from hw4cli.emulator.story import story_of
 
     source = Source(files, options.include, options.define)
     program = str(files[0])
@@ -86,6 +90,7 @@ def check_program(
                 gpu_name=name,
                 shapes=[shape] if shape else (*CASES, *ODD),
                 seconds=options.seconds,
+                story=options.story,
                 progress=say,
             )
             records, lines, right = [], [], True
@@ -122,17 +127,26 @@ def check_program(
             arguments = options.arguments or ()
             compiled = compile_program(source, cc=gpu.cc or 80, lanes=64 if source.hip else gpu.lanes)
             how: dict[str, Any] = {"gpu": gpu, "gpu_name": name, "seconds": options.seconds, "stdin": options.stdin}
-            usual = partial(run_program, compiled, progress=say, **how)
+
+            def usual(words: Sequence[str], **more: Any) -> "Execution":
+                return run_program(compiled, words, progress=say, **how, **more)
+
             execution = usual(arguments)
             findings, notes = list(execution.findings), list(execution.notes)
             if execution.end == ENDED:
                 with tempfile.TemporaryDirectory(prefix="hw4-") as folder:  # what it writes is kept once
                     words = [str(Path(word).absolute()) if Path(word).exists() else word for word in arguments]
-                    other = usual(words, folder=Path(folder), schedule=Schedule(REVERSE))
-                findings += other.findings
-                if other.end == ENDED and other.written != execution.written:
-                    sentence = "what the program writes depends on the order in which threads take their turns"
-                    findings.append(Finding("order", sentence))
+                    again = partial(usual, words, folder=Path(folder))
+                    other = again(schedule=Schedule(REVERSE))
+
+                    def replay(switches: Sequence[str]) -> "Execution":
+                        return again(replay=switches)
+
+                    findings += with_stories(execution, other, replay, options.story)
+                    if writes_else(execution, other):
+                        sentence = "what the program writes depends on the order in which threads take their turns"
+                        lines_of_story = story_of(other, replay, partial(writes_else, execution), options.story)
+                        findings.append(Finding("order", sentence, story=lines_of_story))
             lines = [*_printed(execution), f"{program}: {_ending(execution)}"]
             ended = {"end": execution.end, "status": execution.status, "sentence": execution.why}
             records = [{"program": program, "what": "run", **ended, "lockstep": execution.lockstep}]
@@ -156,6 +170,7 @@ def _found(
 ) -> tuple[list[dict[str, Any]], list[str]]:
     """Findings and notes as records and lines, each once: by its kind and the lines that it names."""
     records, lines = [], []
+    stories: list[Sequence[str]] = []
     for what, found in [("finding", one) for one in findings] + [("note", one) for one in notes]:
         key = (found.kind, *re.findall(r"[\w.-]+:\d+", found.sentence))
         if key in seen:
@@ -171,12 +186,24 @@ def _found(
                     "kind": found.kind,
                     "sentence": found.sentence,
                     "times": found.times,
+                    "story": [*found.story],
                 },
                 "shape": [*shape.sizes] if shape else None,
             }
         )
         lines.append(f"{program}{where}: {'note: ' if kind == 'note' else ''}{found}")
-    return records, lines
+        stories.append(found.story)
+    return records, [*told(zip(lines, stories, strict=True))]
+
+
+def told(findings: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
+    """Lines of findings, each with its story below it, but for those behind the first few stories."""
+    stories = 0
+    for line, story in findings:
+        yield line
+        if story and stories < MOST_STORIES:
+            yield from (f"    {number}. {each}" for number, each in enumerate(story, 1))
+            stories += 1
 
 
 def _printed(execution: "Execution") -> list[str]:

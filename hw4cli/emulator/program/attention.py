@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,9 @@ from hw4cli.emulator.program.beside import run_beside
 from hw4cli.emulator.program.build import Source, compile_program, read
 from hw4cli.emulator.program.execute import ENDED, GPUS, SECONDS, TOO_SLOW, Execution, run_program
 from hw4cli.emulator.program.launches import blanked
+from hw4cli.emulator.program.story import with_stories, writes_else
 from hw4cli.emulator.report import Finding
+from hw4cli.emulator.story import story_of
 from hw4cli.errors import InputError
 from hw4cli.plans.plan import DEVICES, DeviceProperties
 from hw4cli.problem.arrays import compare, read_output, write_input
@@ -90,11 +93,13 @@ def check_attention(
     gpus: int = GPUS,
     watched: bool = True,
     orders: Sequence[Schedule] = OTHER_ORDERS,
+    story: float = 0.0,
     sandbox: bool = True,
     progress: Callable[[int, int, int], None] | None = None,
 ) -> list[Case]:
     """A program on cases (`orders`: the first one in these orders of threads, too); each with its verdict. What would
     begin after `until`, a time of the monotonic clock, is left out, and no run is given longer than until then.
+    `story`: so many seconds are spent on the fewest switches that show what depends on the order.
 
     Raises InputError if it does not compile or needs what the CPU lacks, MachineError if there is no compiler.
     """
@@ -108,7 +113,9 @@ def check_attention(
     ):
         folder = Path(name)
 
-        def run(shape: Workload, schedule: Schedule, beside: bool = False) -> tuple[Execution, Floats | str]:
+        def run(
+            shape: Workload, schedule: Schedule, beside: bool = False, replay: Sequence[str] | None = None
+        ) -> tuple[Execution, Floats | str]:
             """The execution, in a process beside this one or not, and the answer or what is wrong with it."""
             output = folder / ("beside" if beside else "here") / "case.out"
             output.parent.mkdir(exist_ok=True)
@@ -116,7 +123,7 @@ def check_attention(
             arguments = [str(folder / "case.in"), output.name]
             limit = min(limit_of(shape, seconds), max(1.0, until - time.monotonic()))
             how: dict[str, Any] = {"gpu": gpu, "gpu_name": gpu_name, "seconds": limit, "schedule": schedule}
-            how |= {"gpus": gpus, "folder": output.parent, "sandbox": sandbox}
+            how |= {"gpus": gpus, "folder": output.parent, "sandbox": sandbox, "replay": replay}
             if beside:
                 execution = run_beside(children, program, arguments, **how)
             else:
@@ -142,16 +149,22 @@ def check_attention(
             verdict, why = judged(execution, output, answer, shape)
             findings, notes = list(execution.findings), list(execution.notes)
             in_lockstep = None
+
+            def replay(switches: Sequence[str], shape: Workload = shape) -> Execution:
+                return run(shape, FORWARDS, replay=switches)[0]
+
             if shape == shapes[0] and execution.end == ENDED:
                 for schedule in orders:
                     if time.monotonic() > until:
                         break
                     other, its_output = begun[schedule].result() if schedule in begun else run(shape, schedule)
-                    findings += other.findings
+                    findings += with_stories(execution, other, replay, story)
                     notes += other.notes
                     if _differ(output, its_output):
                         words = "the answer depends on the order in which threads take their turns"
-                        findings.append(Finding("order", words))
+                        known = any(finding.kind == "order" for finding in findings)
+                        lines = () if known else story_of(other, replay, partial(writes_else, execution), story)
+                        findings.append(Finding("order", words, story=lines))
             if verdict != ACCEPTED and execution.lockstep:
                 other, its_output = run(shape, Schedule(LOCKSTEP))
                 in_lockstep = judged(other, its_output, answer, shape)[0] == ACCEPTED

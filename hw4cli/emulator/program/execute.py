@@ -14,9 +14,9 @@ from functools import cache
 from pathlib import Path
 
 from hw4cli.emulator.build import Run
-from hw4cli.emulator.library import FORWARDS, ORDERS, Schedule
+from hw4cli.emulator.library import FORWARDS, ORDERS, RANDOM, REVERSE, Schedule
 from hw4cli.emulator.program.build import Program, Source, compile_program, shared_arrays
-from hw4cli.emulator.report import Finding, Raw, findings_of
+from hw4cli.emulator.report import NO_BLOCK, Finding, Raw, findings_of
 from hw4cli.errors import MachineError
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES, DeviceProperties
 from hw4cli.sandbox import confine
@@ -36,6 +36,7 @@ MEMORY_SHARE = 4  # a GPU has this part of the memory that is free here
 # What does not change an answer, or is right on every GPU that there is: said beside the findings.
 NOTES = ("leak", "same value", "returned threads", "memory", "processes", "input")
 ENDED, TOO_SLOW, HANGS, CRASHED, KILLED = "ended", "too slow", "hangs", "crash", "killed"
+BETWEEN_LINES = "\x1f"  # of a story, in the report
 _OWN = ".hw4"  # the folder of the report, in the program's own
 _STATUS_BYTES = 4096
 
@@ -61,6 +62,9 @@ class Execution:
     the exit status, -n for signal n. `output` and `errors` are the ends of what it printed. `findings` are mistakes,
     causes first; `notes` what is worth knowing and changes no answer. `seconds` are the processor's. `written`: the
     files in its folder at the end, with their SHA-256.
+
+    `switches`: in what the order of turns differed from the usual one, if it was another (kernels/emulator/schedule.h).
+    `told`: of an order that was replayed, which accesses exchanged their order, in lines.
     """
 
     end: str
@@ -74,6 +78,8 @@ class Execution:
     seconds: float
     confined: bool
     written: tuple[tuple[str, str], ...] = ()
+    switches: tuple[str, ...] = ()
+    told: tuple[str, ...] = ()
 
     @property
     def lockstep(self) -> bool:
@@ -138,6 +144,7 @@ def run_program(
     gpus: int = GPUS,
     folder: Path | None = None,
     stdin: Path | None = None,
+    replay: Sequence[str] | None = None,
     sandbox: bool = True,
     progress: Callable[[int, int, int], None] | None = None,
 ) -> Execution:
@@ -145,7 +152,8 @@ def run_program(
 
     It runs in a folder of its own: an argument that is a file there is read where it lies, and what the program writes
     under an argument's name is put there at the end. `stdin` is the file that it reads as its standard input, which is
-    empty without one. `seconds` are of the processor's time, 0: as many as it takes.
+    empty without one. `replay`: switches of another execution, in place of a schedule.
+    `seconds` are of the processor's time, 0: as many as it takes.
     `progress(launches, blocks done, blocks)` is called now and then. A HIP program finds an MI210 in place of a GPU of
     NVIDIA's. Raises MachineError if a sandbox is wanted and cannot be made.
     """
@@ -167,6 +175,12 @@ def run_program(
         env = environment(os.environ, work, root / "answer")
         env["HW4_EMULATE"] = _settings(program, own, gpu, gpu_name, seconds, schedule, gpus)
         env["HW4_EMULATE"] += f"\ninput={own / 'input'}" if stdin else ""
+        recorded = own / "switches"
+        if replay is not None:
+            (own / "replay").write_text("\n".join(replay), encoding="ascii")
+            env["HW4_EMULATE"] += f"\nreplay={own / 'replay'}"
+        elif schedule.order in (REVERSE, RANDOM):
+            env["HW4_EMULATE"] += f"\nrecord={recorded}"
         confinement = Confinement("bwrap" if confined else "none", mounts=tuple(map(str, inputs)))
         workspace = Workspace(work, scratch, Quota((root,), MAX_BYTES, MAX_FILES), root)
         problem = ""
@@ -185,7 +199,8 @@ def run_program(
         report = own / "report"
         lines = report.read_text(encoding="utf-8", errors="replace").splitlines() if report.is_file() else []
         output = _tail(own / "output")
-    findings, notes, launches, end, why = _read(program.executable, lines)
+        switches = tuple(recorded.read_text(encoding="ascii").splitlines()) if recorded.is_file() else ()
+    findings, notes, launches, end, why, told = _read(program.executable, lines)
     if ended is None:
         return Execution(KILLED, problem, 1, output, "", findings, notes, launches, 0.0, confined)
     took = ended.user + ended.system
@@ -199,7 +214,19 @@ def run_program(
             f"its process {exits.describe_exit(ended.exit_code, MAX_FILE)} before the report was written",
         )
     return Execution(
-        end, why, ended.exit_code, output, ended.stderr, findings, notes, launches, took, confined, written
+        end,
+        why,
+        ended.exit_code,
+        output,
+        ended.stderr,
+        findings,
+        notes,
+        launches,
+        took,
+        confined,
+        written,
+        switches,
+        told,
     )
 
 
@@ -293,16 +320,20 @@ def _tail(path: Path) -> str:
 
 def _read(
     executable: Path, lines: Sequence[str]
-) -> tuple[tuple[Finding, ...], tuple[Finding, ...], tuple[LaunchCount, ...], str, str]:
-    """The report's findings, notes and launches, how the program ended and why."""
+) -> tuple[tuple[Finding, ...], tuple[Finding, ...], tuple[LaunchCount, ...], str, str, tuple[str, ...]]:
+    """The report's findings, notes and launches, how the program ended and why, and what a replay tells."""
     raws: list[Raw] = []
     launches: list[LaunchCount] = []
     end = why = ""
+    told: list[str] = []
     for line in lines:
         what, *fields = line.split("\t")
         if what == "finding":
-            kind, first, second, times, block, text = fields
-            raws.append(Raw(kind, text, (int(first, 16), int(second, 16)), int(times), int(block)))
+            kind, first, second, times, block, text, lines_of_story = fields
+            story = tuple(line for line in lines_of_story.split(BETWEEN_LINES) if line)
+            raws.append(Raw(kind, text, (int(first, 16), int(second, 16)), int(times), int(block), story))
+        elif what == "told":
+            told += fields
         elif what == "launch":
             kernel, place, grid, block_size, shared, times = fields
             blocks, threads = (tuple(map(int, size.split())) for size in (grid, block_size))
@@ -310,13 +341,17 @@ def _read(
         elif what == "end":
             end, why = fields
     if why:  # it may name places, too
-        raws.append(Raw("end", why, (0, 0), 1, 0xFFFFFFFF))
+        raws.append(Raw("end", why, (0, 0), 1, NO_BLOCK))
+    if told:
+        raws.append(Raw("told", "", (0, 0), 1, NO_BLOCK, tuple(told)))
     found = list(findings_of(executable, raws))
     if why:
         why = next(finding.sentence for finding in found if finding.kind == "end")
         found = [finding for finding in found if finding.kind != "end"]
+    lines_told = next((finding.story for finding in found if finding.kind == "told"), ())
+    found = [finding for finding in found if finding.kind != "told"]
     notes = tuple(finding for finding in found if finding.kind in NOTES)
-    return tuple(finding for finding in found if finding not in notes), notes, tuple(launches), end, why
+    return tuple(finding for finding in found if finding not in notes), notes, tuple(launches), end, why, lines_told
 
 
 class _Progress:

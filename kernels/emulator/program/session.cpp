@@ -1,5 +1,6 @@
 // Settings, the report of what was found, and the ways in which a program ends.
 #include "session.h"
+#include "../schedule.h"
 
 #include <atomic>
 #include <cstdarg>
@@ -39,6 +40,10 @@ void say(const char* kind, const char* format, ...) {
 
 // ---- Settings: HW4_EMULATE has them as key=value, a line each
 
+static std::string text_in(const std::string& path) {
+    std::ifstream file(path);
+    return {std::istreambuf_iterator<char>(file), {}};
+}
 static void read_settings() {
     const char* given = getenv("HW4_EMULATE");
     if (!given) return;
@@ -70,6 +75,8 @@ static void read_settings() {
             emu::statics.push_back(one);
         } else if (key == "output") settings.output = value;
         else if (key == "input") settings.input = value;
+        else if (key == "record") settings.record = value, emu::record_switches();
+        else if (key == "replay") emu::replay_switches(text_in(value), true);
         else if (key == "report") settings.report = value;
         else if (key == "status") settings.status = value;
     }
@@ -105,18 +112,31 @@ static std::string one_line(std::string text) {
         if (c == '\n' || c == '\t') c = ' ';
     return text;
 }
+// The lines of a story, between which Python finds this mark.
+static std::string in_one_line(std::string text) {
+    std::replace(text.begin(), text.end(), '\n', '\x1f');
+    return one_line(text);
+}
+static void write_switches() {
+    if (settings.record.empty()) return;
+    std::ofstream to(settings.record);
+    for (const std::string& each : emu::recorded_switches()) to << each << '\n';
+}
 static bool is_child, reported;
 static void report(End end, const std::string& how) {
     if (reported || is_child || settings.report.empty()) return;
     reported = true;
+    write_switches();
     const std::string part = settings.report + ".part";
     FILE* to = fopen(part.c_str(), "w");
     if (!to) return;
     static EmuFinding found[128];
     const unsigned n = hw4_findings(found, 128);
     for (unsigned i = 0; i < n; i++)
-        fprintf(to, "finding\t%s\t%llx\t%llx\t%u\t%u\t%s\n", found[i].kind, (unsigned long long)found[i].pc[0],
-                (unsigned long long)found[i].pc[1], found[i].times, found[i].block, one_line(found[i].text).c_str());
+        fprintf(to, "finding\t%s\t%llx\t%llx\t%u\t%u\t%s\t%s\n", found[i].kind, (unsigned long long)found[i].pc[0],
+                (unsigned long long)found[i].pc[1], found[i].times, found[i].block, one_line(found[i].text).c_str(),
+                in_one_line(found[i].story).c_str());
+    for (const std::string& line : emu::told()) fprintf(to, "told\t%s\n", line.c_str());
     for (const Launched& one : launched())
         fprintf(to, "launch\t%s\t%s\t%u %u %u\t%u %u %u\t%zu\t%lu\n", one_line(one.name).c_str(), one.from.c_str(),
                 one.grid.x, one.grid.y, one.grid.z, one.block.x, one.block.y, one.block.z, one.shared, one.times);

@@ -14,7 +14,7 @@ struct Settings {
     int gpus = 1, cc = 80, multiprocessors = 108;
     size_t shared_limit = 163 << 10, shared_multiprocessor = 164 << 10, memory = 8ull << 30;
     double seconds = 30;  // of the processor's time; 0: as many as it takes
-    std::string name, architecture, report, status, output, input;
+    std::string name, architecture, report, status, output, input, record;
 };
 extern Settings settings;
 void begin();  // at the first call of the runtime

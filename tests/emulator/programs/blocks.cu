@@ -70,6 +70,19 @@ __global__ void crowd(volatile int* done)
     while (done[0] == 0) {}  // crowd
 }
 
+// Who waits says so, and is woken up by who has seen that; who comes too early does not.
+__device__ int waits, signal_word;
+__global__ void wake_up(bool right)
+{
+    if (threadIdx.x) return;
+    if (blockIdx.x == 0) {
+        atomicExch(&waits, 1);
+        while (atomicAdd(&signal_word, 0) == 0) {}  // wake-up
+    } else if (right || atomicAdd(&waits, 0)) {
+        atomicExch(&signal_word, 1);
+    }
+}
+
 int main(int, char** words)
 {
     bool right = words[2] != nullptr;
@@ -87,6 +100,7 @@ int main(int, char** words)
     if (is("no-cooperation") && !right) some_blocks<<<4, 64>>>(data, true);
     if (is("too-many")) cudaLaunchCooperativeKernel(some_blocks, dim3(right ? 4 : 100000), dim3(64), one);
     if (is("circle")) circle<<<2, 64>>>(done, right);
+    if (is("wake-up")) wake_up<<<2, 32>>>(right);
     if (is("crowd")) crowd<<<right ? 20 : 330, 1, 48 << 10>>>(done);
     if (cudaGetLastError() != cudaSuccess) puts("refused");
     int host[256];

@@ -123,7 +123,7 @@ __global__ void much(float* out, int n)
 __global__ void turns(int* out, bool right)
 {
     if (right) atomicAdd(out, 1);
-    else atomicExch(out, threadIdx.x);
+    else atomicExch(out, threadIdx.x);  // turns
 }
 __global__ void fill(int* out) { out[threadIdx.x] = 3; }
 

@@ -1,0 +1,104 @@
+"""What an answer that depends on the order of turns depends on: the fewest switches that still change it, as a story.
+
+An execution in another order than the usual one records its switches (kernels/emulator/schedule.h): who went before a
+lower number. Any subset of them can be replayed, and delta debugging finds one of which none can be left out (A.
+Zeller, R. Hildebrandt, "Simplifying and isolating failure-inducing input", 2002).
+"""
+
+import time
+from collections.abc import Callable, Sequence
+from typing import Protocol, TypeVar
+
+SECONDS = 10.0  # that are spent on it
+MOST_LINES = 8
+_LEVELS = ("block", "warp", "lane")  # as schedule.h numbers them
+
+
+class Ordered(Protocol):
+    """An execution in some order of turns."""
+
+    @property
+    def switches(self) -> tuple[str, ...]:
+        """In what the order differed from the usual one, if that was recorded."""
+
+    @property
+    def told(self) -> tuple[str, ...]:
+        """Which accesses exchanged their order, in lines, if it was replayed."""
+
+
+T = TypeVar("T", bound=Ordered)
+
+
+def fewest(switches: Sequence[str], fails: Callable[[Sequence[str]], bool], until: float) -> tuple[list[str], bool]:
+    """Of switches with which something fails, some of which none can be left out; and whether that is sure, as the
+    search ends at `until`, a time of the monotonic clock.
+
+    >>> fewest("abcdefgh", lambda some: "c" in some and "f" in some, float("inf"))
+    (['c', 'f'], True)
+    """
+    left, parts = list(switches), 2
+    while len(left) > 1:
+        size = -(-len(left) // parts)
+        pieces = [left[at : at + size] for at in range(0, len(left), size)]
+        rests = [[x for other in pieces if other is not piece for x in other] for piece in pieces] if parts > 2 else []
+        for smaller in [*pieces, *rests]:
+            if time.monotonic() > until:
+                return left, False
+            if fails(smaller):
+                left, parts = smaller, 2 if smaller in pieces else max(parts - 1, 2)
+                break
+        else:
+            if size == 1:
+                return left, True
+            parts = min(2 * parts, len(left))
+    return left, True
+
+
+def story_of(
+    execution: T,
+    replay: Callable[[Sequence[str]], T],
+    fails: Callable[[T], bool],
+    seconds: float,
+    told: Sequence[str] = (),
+) -> tuple[str, ...]:
+    """Lines that say what an execution in another order failed by; nothing if its switches show it no more, or if
+    `seconds` are 0. `replay` executes the program with switches, and `fails` says whether that still shows it.
+    `told` is what happens, where the finding has lines for it; else the accesses that exchange their order."""
+    switches = execution.switches
+    if not switches or seconds <= 0:
+        return ()
+    until = time.monotonic() + seconds
+    last = replay(switches)
+    if not fails(last):
+        return ()
+
+    def still_fails(some: Sequence[str]) -> bool:
+        nonlocal last
+        done = replay(some)
+        if failing := fails(done):
+            last = done
+        return failing
+
+    left = switches
+    for level in (*"210",):  # most are of lanes, which seldom matter
+        others = tuple(switch for switch in left if switch.split()[1] != level)
+        if len(others) < len(left) and time.monotonic() < until and still_fails(others):
+            left = others
+    needed, sure = fewest(left, still_fails, until)
+    words = f"{len(needed):,} of {len(switches):,} switches {'is' if len(needed) == 1 else 'are'} enough for it"
+    if not sure:
+        words += f", or fewer: the search ended after {seconds:g} s"
+    shown = [_sentence(switch) for switch in needed[:3]]
+    if len(needed) > len(shown):
+        shown.append(f"and {len(needed) - len(shown):,} more")
+    return (words, *shown, *(told or last.told))[:MOST_LINES]
+
+
+def _sentence(switch: str) -> str:
+    """A switch in words."""
+    launch, level, block, round_, warp, _, which, before = map(int, switch.split())
+    name = _LEVELS[level]
+    where = {"block": "", "warp": f"block {block}, ", "lane": f"block {block}, warp {warp}, "}[name]
+    when = "begins" if level == 0 else "goes"
+    turn = "" if level == 0 else f", in turn {round_ + 1} of the block" if round_ else ""
+    return f"launch {launch}: {where}{name} {which} {when} before {name} {before}{turn}"
