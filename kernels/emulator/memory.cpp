@@ -267,10 +267,23 @@ static void other_gpu(const Array& array, const Access& access) {
              "(cudaDeviceEnablePeerAccess)", current, job->gpu, access.write ? "writes" : "reads", array.of.name, array.gpu);
 }
 #if defined(EMU_PROGRAM)
-// The host by a load or store, where it has no business.
+int host_works;
+// The host by a load or store, where it has no business, or for a library that works on a GPU's memory.
 static void host_touches(const char* at, uint32_t bytes, bool write, uintptr_t pc) {
-    const Array* array = array_at(at);
+    Array* array = array_at(at);
     if (!watching || !array || (array->host && !array->freed)) return;
+    if (host_works && !array->freed && at + bytes <= array->of.begin + array->of.bytes) {
+        if (array->area.empty()) return;
+        bool unwritten = false;
+        each_word(array->area, at, bytes, [&](Word& word, uint8_t which) {
+            if (write) word.written |= which;
+            else unwritten |= !array->of.written && (word.written & which) != which;
+        });
+        if (unwritten)
+            find("uninitialised", pc, 0, "what a library is given reads %s at {0} where nobody has written: byte %ld of %lu",
+                 array->of.name, (long)(at - array->of.begin), (unsigned long)array->of.bytes);
+        return;
+    }
     find("host", pc, 0, "the host %s %u bytes of %s at {0}%s: it must be copied (cudaMemcpy)",
          write ? "writes" : "reads", bytes, array->of.name, array->freed ? ", which is freed" : ", which is a GPU's memory");
 }
@@ -320,7 +333,7 @@ void access(const void* p, uint32_t bytes, bool write, Strength strength, uintpt
         return;
     }
     last_access = pc, touched_at = at, touched_bytes = bytes;
-    if (unsettled) settle_stores();
+    if (unsettled && (write || strength != PLAIN || !store_may_follow(at, bytes))) settle_stores();
     if (strength != PLAIN && part != SECOND_HALF) spin(pc);  // an atomic is one piece, and counts its changes itself
     if (write && strength < ATOMIC && owner_of_stack(at) == NOBODY) memory_changes++;
     if (!watching) return;

@@ -273,6 +273,9 @@ static void begin_store(const Access& access) {
     unsettled = true, stored_at = access.at, stored_bytes = access.bytes;
     memcpy(stored_before, access.at, access.bytes);
 }
+bool store_may_follow(const char* at, unsigned bytes) {
+    return !overwritten.empty() && !shows_former() && (at + bytes <= stored_at || at >= stored_at + stored_bytes);
+}
 static bool is_settled_later(const Access& access) {
     return access.write && access.at && access.bytes <= sizeof stored_before;
 }
@@ -490,8 +493,8 @@ bool touch(Word& word, uint8_t bytes, const Access& access, bool global, const c
         const bool past = !old.epoch || (other_block ? !global || old.epoch < launch_epoch : before(old, t));
         if (past) {
             if (!place) place = &old;
-        } else if (!agent && old.who < MAX_THREADS && old.epoch == epoch && same_warp(old.who, (unsigned)t)) {
-            add_lane(old, t), old.bytes |= bytes;
+        } else if (!agent && old.who < MAX_THREADS && old.epoch == epoch && same_warp(old.who, (unsigned)t) && old.bytes == bytes) {
+            add_lane(old, t);  // lanes that read other bytes of the word, such as another half, stay apart
             return early;
         }
     }

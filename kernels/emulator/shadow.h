@@ -60,6 +60,9 @@ void end_of_touches();  // of a launch: what could only be decided now is report
 // A store without an order is a race only if it changes the word: decided when it is done, before anything else is.
 void settle_stores();
 extern bool unsettled;
+// Whether the store that is under way may still be done behind a load of these bytes: where a struct is copied, GCC says what is
+// written before it says what is read.
+bool store_may_follow(const char* at, unsigned bytes);
 // Whether a read by thread t tells nothing new: the last write is past, and its warp has read the word just so.
 bool seen(Word&, uint8_t bytes, int t);
 // Whether a touch of an earlier block lies within these times of its threads.

@@ -398,9 +398,9 @@ def test_a_program_takes_a_case_that_uses_its_second_argument_whatever_its_name(
 @pytest.mark.parametrize(
     ("line", "words"),
     [
-        ("#include <cub/cub.cuh>", "mine.cu:2: CUB (cub/cub.cuh): the CPU does not execute that"),
+        ("#include <cusparse_v2.h>", "mine.cu:2: cuSPARSE (cusparse_v2.h): the CPU does not execute that"),
         ("#include <cudnn.h>", "mine.cu:2: cuDNN (cudnn.h): the CPU does not execute that"),
-        ("cublasHandle_t handle;", "mine.cu:2: cuBLAS: the CPU does not execute that"),
+        ("cublasHandle_t handle;", "mine.cu:2: cublasHandle_t of cuBLAS: the CPU does not execute that"),
         ("texture<float, 1> t;", "mine.cu:2: textures: the CPU does not execute that"),
         ("cudaTextureObject_t t;", "mine.cu:2: textures: the CPU does not execute that"),
         ("void f() { this_multi_grid(); }", "mine.cu:2: groups of several GPUs: the CPU does not execute that"),

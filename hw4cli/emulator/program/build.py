@@ -10,7 +10,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -21,7 +21,8 @@ from hw4cli.emulator import build as kernels
 from hw4cli.emulator.build import PLAIN, RACE, Compiler, Run, find_compiler
 from hw4cli.emulator.program.launches import blanked, with_calls
 from hw4cli.emulator.program.ptx import with_instructions
-from hw4cli.emulator.program.refusals import check_words, missing_header
+from hw4cli.emulator.program.refusals import check_words, missing_function, missing_header
+from hw4cli.emulator.program.thrust import thrust_options
 from hw4cli.errors import InputError
 from hw4cli.problem.cpu import workers
 from hw4cli.resources import data_path
@@ -39,6 +40,8 @@ _OPENMP = ("GOMP_", "__kmpc_", "omp_")  # how its functions' names begin
 PRELUDE = "kernels/emulator/program/prelude.h"
 NOT_ON_THE_CPU = "hopper"  # instructions that programs cannot name
 ON_DEMAND = ("tensor",)  # units of the runtime that few programs use
+# Libraries in program/libraries, and the namespaces whose functions they have, as names in objects begin.
+LIBRARIES = {"blas": ("3hw44blas", "cublasGetStatus"), "random": ("3hw46random",)}
 SUFFIXES = (".cu", ".cpp", ".cc", ".cxx", ".c", ".hip")
 # Memory that a kernel allocates is a GPU's: what a program's own code calls is the runtime's.
 ALLOCATORS = {
@@ -124,15 +127,18 @@ def compile_program(
     own = [f"-I{path}" for path in dict.fromkeys([*(file.resolve().parent for file in source.files), *source.include])]
     own += [f"-D{name}" for name in source.define]
     texts = [*kernels.texts(headers), *kernels.texts(headers / "program")]
-    more = sorted(path for path in (headers / "program/include").rglob("*") if path.is_file())
+    more = sorted(path for path in (headers / "program").rglob("*/*") if path.is_file())
     texts += [path.read_text(encoding="utf-8") for path in more]
     known = (options, own, compiler.version, *texts)
     with tempfile.TemporaryDirectory(prefix="hw4-") as folder, ThreadPoolExecutor(workers()) as pool:
         files = [file.resolve() for file in source.files]
+        folders = [*dict.fromkeys([*(file.parent for file in files), *source.include])]
+        includes = [f"-I{headers}/program/include", f"-I{headers}/program"]
+        thrust = thrust_options([read(file) for file in files], folders, Path(folder, "thrust.h"))
 
         def preprocess(at: int) -> tuple[str, str]:
             target = Path(folder, f"{at}.ii")
-            words = [compiler.path, *options, *prelude, *own, f"-I{headers}/program/include", "-fopenmp"]
+            words = [compiler.path, *options, *prelude, *own, *includes, *thrust, "-fopenmp"]
             keep = () if compiler.clang else ("-fpch-preprocess",)
             _check(run, [*words, "-E", *keep, "-x", "c++", str(files[at]), "-o", str(target)], files[at].name, folder)
             return _parted(target.read_text(encoding="utf-8", errors="replace"), files[at])
@@ -171,15 +177,16 @@ def compile_program(
             return made_object
 
         objects = list(pool.map(compile_one, range(len(made))))
-        windows = _windows(objects, set(_WINDOW.findall("\n".join(_users(text) for _, text in given))), run)
         asked = {symbol for path in objects for symbol in _asked_for(path, run)}
+        libraries = _libraries(compiler, build, asked, run)
+        windows = _windows(objects, set(_WINDOW.findall("\n".join(_users(text) for _, text in given))), run)
         # Only for a program that uses it: Clang comes without OpenMP's library.
         openmp = ["-fopenmp"] if any(symbol.startswith(_OPENMP) for symbol in asked) else []
         linked = Path(folder, "program")
 
         def link(parts: Sequence[Path]) -> None:
             # The runtime first: of what both have, such as std::string, it takes its own, which is not watched.
-            words = [compiler.path, "-no-pie", *windows, *map(str, parts), *map(str, objects)]
+            words = [compiler.path, "-no-pie", *windows, *map(str, [*parts, *libraries, *objects])]
             _check(run, [*words, *openmp, "-lpthread", "-lm", "-o", str(linked)], source.name, folder)
 
         try:
@@ -279,14 +286,32 @@ def _runtime(compiler: Compiler, build: str, run: Run, on_demand: Sequence[str] 
     """The runtime, compiled as a part of a program: with threads of the host's, and code that cannot be moved. The
     units `on_demand` alone, or all but those."""
     headers = data_path("kernels/emulator")
-    options = [*LANGUAGE, "-fno-pie", *kernels.processor(), "-DEMU_PROGRAM"]
     units = kernels.units_of(headers, without=NOT_ON_THE_CPU)
     units = {unit: files for unit, files in units.items() if (unit in ON_DEMAND) == bool(on_demand)}
     if not on_demand:
         units["program"] = tuple(sorted(headers.glob("program/*.cpp")))  # begins a process: what it uses is made before
+    return _compiled(compiler, build, units, [], run)
+
+
+def _libraries(compiler: Compiler, build: str, asked: Collection[str], run: Run) -> list[Path]:
+    """The libraries, compiled, whose functions a program asks for."""
+    folder = data_path("kernels/emulator/program")
+    wanted = [name for name, heads in LIBRARIES.items() if any(head in symbol for symbol in asked for head in heads)]
+    if not wanted:
+        return []
+    known = [read(path) for path in sorted((*folder.glob("libraries/*"), *folder.glob("include/*.h")))]
+    return _compiled(compiler, build, {name: (folder / f"libraries/{name}.cpp",) for name in wanted}, known, run)
+
+
+def _compiled(
+    compiler: Compiler, build: str, units: Mapping[str, Sequence[Path]], known: Sequence[str], run: Run
+) -> list[Path]:
+    """Units of the runtime, and what else they depend on, compiled as parts of a program."""
+    headers = data_path("kernels/emulator")
+    options = [*LANGUAGE, "-fno-pie", *kernels.processor(), "-DEMU_PROGRAM"]
     folders = (headers, headers / "program")
-    known = [read(path) for folder in folders for path in sorted((*folder.glob("*.h"), *folder.glob("*.cpp")))]
-    return kernels.compile_runtime(compiler, build, options, units, known, "program", run)
+    texts = [read(path) for folder in folders for path in sorted((*folder.glob("*.h"), *folder.glob("*.cpp")))]
+    return kernels.compile_runtime(compiler, build, options, units, [*texts, *known], "program", run)
 
 
 def _asked_for(path: Path, run: Run) -> list[str]:
@@ -358,7 +383,7 @@ def _check(run: Run, command: Sequence[str], name: str, folder: str) -> None:
     done = kernels.compiler_run(command, name, folder, run)
     if not done.returncode:
         return
-    if sentence := missing_header(done.stderr):
+    if sentence := missing_header(done.stderr) or missing_function(done.stderr):
         raise InputError(sentence)
     if "cannot find -lomp" in done.stderr:
         raise InputError(f"{name} uses OpenMP, whose library clang++ lacks here: install libomp-dev, or set CXX=g++")

@@ -82,6 +82,9 @@ struct cudaDeviceProp {
     char gcnArchName[256];
 };
 
+namespace emu {
+extern int host_works;  // not 0: the host does what a library has a GPU do, on its memory
+}
 namespace hw4 {
 struct Place {
     const char* file;
@@ -99,6 +102,8 @@ cudaError_t copy_rows(const char* what, void* to, size_t to_pitch, const void* f
 cudaError_t fill(void* to, int value, size_t bytes, Place);
 cudaError_t copy_symbol(const char* what, void* symbol, size_t size, size_t offset, void* to, const void* from_memory,
                         size_t bytes, cudaMemcpyKind, Place);
+// A function of a library is to read or write a GPU's memory: false, and a finding, if it may not.
+bool library_touches(const void* p, size_t bytes, bool write, const char* what, Place);
 cudaError_t attributes(cudaPointerAttributes*, const void* p);
 cudaError_t fail(cudaError_t);
 cudaError_t last_error(bool forget);

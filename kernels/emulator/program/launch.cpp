@@ -75,7 +75,7 @@ void run(dim3 g, dim3 b, size_t shared, const char* name, Place from, void (*cal
         say("memory", "%s at %s does not start: there is no memory for its threads' stacks", name, text_of(from).c_str());
         fail(cudaErrorMemoryAllocation);
     }
-    if (ended == emu::GIVEN_UP) sticky = cudaErrorLaunchFailure;
+    if (ended == emu::GIVEN_UP) sticky = assertion_failed ? cudaErrorAssert : cudaErrorLaunchFailure;
 }
 
 // ---- GPUs
@@ -171,6 +171,7 @@ int blocks_of_multiprocessor(int threads, size_t shared) {
     X(cudaErrorInvalidPitchValue, "invalid pitch argument") X(cudaErrorInvalidSymbol, "invalid device symbol") \
     X(cudaErrorInvalidDevice, "invalid device ordinal") X(cudaErrorInvalidMemcpyDirection, "invalid copy direction for memcpy") \
     X(cudaErrorInvalidResourceHandle, "invalid resource handle") X(cudaErrorLaunchFailure, "unspecified launch failure") \
+    X(cudaErrorAssert, "device-side assert triggered") \
     X(cudaErrorPeerAccessAlreadyEnabled, "peer access is already enabled") X(cudaErrorNotSupported, "operation not supported") \
     X(cudaErrorCooperativeLaunchTooLarge, "too many blocks in cooperative launch") \
     X(cudaErrorIllegalAddress, "an illegal memory access was encountered") X(cudaErrorNotReady, "device not ready")

@@ -122,6 +122,21 @@ static bool touch_from_host(const void* p, size_t bytes, bool write, const std::
             unwritten, array->of.name, first);
     return true;
 }
+bool touched_by_library(const void* p, size_t bytes, bool write, const std::string& what) {
+    if (!bytes) return true;
+    if (!is_device(p)) {
+        const char* where = p ? "the host's memory, and it takes a GPU's" : "a null pointer";
+        say("library", "%s is to %s %zu bytes of %s", what.c_str(), write ? "write" : "read", bytes, where);
+        fail(cudaErrorIllegalAddress);
+        return false;
+    }
+    return touch_from_host(p, bytes, write, what);
+}
+bool library_touches(const void* p, size_t bytes, bool write, const char* what, Place from) {
+    begin();
+    const std::lock_guard<std::recursive_mutex> alone(one_at_a_time());
+    return touched_by_library(p, bytes, write, std::string(what) + " at " + text_of(from));
+}
 static const char* kind_name(cudaMemcpyKind kind) {
     static const char* const names[] = {"cudaMemcpyHostToHost", "cudaMemcpyHostToDevice", "cudaMemcpyDeviceToHost",
                                         "cudaMemcpyDeviceToDevice", "cudaMemcpyDefault"};
@@ -135,7 +150,7 @@ static bool may_be(const void* p, bool device) {
 cudaError_t copy(const char* what, void* to, const void* src, size_t bytes, cudaMemcpyKind kind, Place from) {
     begin();
     const std::lock_guard<std::recursive_mutex> alone(one_at_a_time());
-    if (last_error(false) == cudaErrorLaunchFailure) return cudaErrorLaunchFailure;
+    if (synchronize() != cudaSuccess) return synchronize();
     if (!bytes) return cudaSuccess;
     const std::string where = std::string(what) + " at " + text_of(from);
     if (!to || !src) {

@@ -18,7 +18,7 @@ extern "C" volatile int hw4_stop;
 namespace hw4 {
 Settings settings;
 Running running;
-bool error_unasked;
+bool error_unasked, assertion_failed;
 
 std::recursive_mutex& one_at_a_time() {
     static auto& mutex = *new std::recursive_mutex;
@@ -26,7 +26,8 @@ std::recursive_mutex& one_at_a_time() {
 }
 std::string text_of(Place place) {
     const char* slash = strrchr(place.file, '/');
-    return std::string(slash ? slash + 1 : place.file) + ":" + std::to_string(place.line);
+    const std::string name = slash ? slash + 1 : place.file;
+    return place.line ? name + ":" + std::to_string(place.line) : name;  // a library has no line
 }
 void say(const char* kind, const char* format, ...) {
     const std::lock_guard<std::recursive_mutex> alone(one_at_a_time());
@@ -300,5 +301,6 @@ extern "C" void __assert_fail(const char* condition, const char* file, unsigned 
     char text[300];
     snprintf(text, sizeof text, "thread %d: assert(%s) at %s fails", emu::current, condition, from.c_str());
     emu::add_finding("assertion", text);
+    hw4::assertion_failed = true;
     emu::stop_kernel();
 }

@@ -33,7 +33,10 @@ struct Running {
 extern Running running;
 void count_launch(const char* name, Place, dim3 grid, dim3 block, size_t shared);
 enum class End { ENDED, TOO_SLOW, HANGS, CRASHED };
+// A function of a library, `what` in words, is to read or write a GPU's memory: false, and a finding, if it may not.
+bool touched_by_library(const void* p, size_t bytes, bool write, const std::string& what);
 [[noreturn]] void out_of_time();  // between two turns of threads, when the time is up
 void at_end_of_program();         // what is found only then: memory that nobody freed
 extern bool error_unasked;        // a launch has failed, and nobody has asked for the error
+extern bool assertion_failed;     // of a kernel
 }  // namespace hw4
