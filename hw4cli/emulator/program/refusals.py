@@ -33,7 +33,7 @@ _HEADERS = {
 _WORDS = (
     (r"\btexture\s*<|\bcudaTextureObject_t\b|\btex[123]D(?:fetch|Lod|Grad)?\b|\bcudaBindTexture\w*", "textures"),
     (r"\bsurf[123]D(?:read|write)\b|\bcudaSurfaceObject_t\b|\bsurface\s*<", "surfaces"),
-    (r"\bcudaArray_t\b|\bcudaMallocArray\b|\bcudaMalloc3DArray\b|\bcudaMemcpy3D\b", "CUDA's arrays"),
+    (r"\bcudaArray_t\b|\bcudaMallocArray\b|\bcudaMalloc3DArray\b|\bcudaMemcpyToArray\b", "CUDA's arrays"),
     (r"\bthis_multi_grid\s*\(|\bcudaLaunchCooperativeKernelMultiDevice\b", "groups of several GPUs"),
     (r"\bthis_cluster\s*\(|\bcluster_group\b|\b__cluster_dims__\b|\bcudaLaunchKernelEx\b", "clusters of blocks"),
     (r"\bcudaGraph\w*|\bcudaStreamBeginCapture\b", "CUDA's graphs"),

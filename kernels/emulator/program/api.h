@@ -92,7 +92,7 @@ struct Place {
 };
 #define HW4_FROM hw4::Place from = {__builtin_FILE(), __builtin_LINE()}
 
-enum Memory { DEVICE, PINNED, MANAGED };
+enum Memory { DEVICE_MEMORY, PINNED_MEMORY, MANAGED_MEMORY };
 cudaError_t allocate(void** p, size_t bytes, const char* words, Memory, Place);
 cudaError_t release(void* p, Memory, Place);
 void register_host(const void* p, size_t bytes);
@@ -165,11 +165,11 @@ const char* cudaGetErrorName(cudaError_t);
 
 // ---- Memory. A macro gives an allocation the name that its variable has.
 
-#define cudaMalloc(...) hw4_malloc(#__VA_ARGS__, hw4::DEVICE, {__builtin_FILE(), __builtin_LINE()}, __VA_ARGS__)
-#define cudaMallocManaged(...) hw4_malloc(#__VA_ARGS__, hw4::MANAGED, {__builtin_FILE(), __builtin_LINE()}, __VA_ARGS__)
-#define cudaMallocHost(...) hw4_malloc(#__VA_ARGS__, hw4::PINNED, {__builtin_FILE(), __builtin_LINE()}, __VA_ARGS__)
-#define cudaHostAlloc(...) hw4_malloc(#__VA_ARGS__, hw4::PINNED, {__builtin_FILE(), __builtin_LINE()}, __VA_ARGS__)
-#define cudaMallocAsync(p, n, ...) hw4_malloc(#p, hw4::DEVICE, {__builtin_FILE(), __builtin_LINE()}, p, n)
+#define cudaMalloc(...) hw4_malloc(#__VA_ARGS__, hw4::DEVICE_MEMORY, {__builtin_FILE(), __builtin_LINE()}, __VA_ARGS__)
+#define cudaMallocManaged(...) hw4_malloc(#__VA_ARGS__, hw4::MANAGED_MEMORY, {__builtin_FILE(), __builtin_LINE()}, __VA_ARGS__)
+#define cudaMallocHost(...) hw4_malloc(#__VA_ARGS__, hw4::PINNED_MEMORY, {__builtin_FILE(), __builtin_LINE()}, __VA_ARGS__)
+#define cudaHostAlloc(...) hw4_malloc(#__VA_ARGS__, hw4::PINNED_MEMORY, {__builtin_FILE(), __builtin_LINE()}, __VA_ARGS__)
+#define cudaMallocAsync(p, n, ...) hw4_malloc(#p, hw4::DEVICE_MEMORY, {__builtin_FILE(), __builtin_LINE()}, p, n)
 #define cudaMallocPitch(...) hw4_malloc_pitch(#__VA_ARGS__, {__builtin_FILE(), __builtin_LINE()}, __VA_ARGS__)
 template <class T>
 inline cudaError_t hw4_malloc(const char* words, hw4::Memory memory, hw4::Place from, T p, size_t bytes, unsigned = 0) {
@@ -178,11 +178,53 @@ inline cudaError_t hw4_malloc(const char* words, hw4::Memory memory, hw4::Place 
 template <class T>
 inline cudaError_t hw4_malloc_pitch(const char* words, hw4::Place from, T p, size_t* pitch, size_t width, size_t height) {
     *pitch = (width + 511) / 512 * 512;
-    return hw4::allocate((void**)p, *pitch * height, words, hw4::DEVICE, from);
+    return hw4::allocate((void**)p, *pitch * height, words, hw4::DEVICE_MEMORY, from);
 }
-inline cudaError_t cudaFree(void* p, HW4_FROM) { return hw4::release(p, hw4::DEVICE, from); }
-inline cudaError_t cudaFreeAsync(void* p, cudaStream_t, HW4_FROM) { return hw4::release(p, hw4::DEVICE, from); }
-inline cudaError_t cudaFreeHost(void* p, HW4_FROM) { return hw4::release(p, hw4::PINNED, from); }
+// Rows, and slices of rows, whose beginnings are as far apart as the pitch says. Widths are bytes.
+struct cudaExtent { size_t width, height, depth; };
+struct cudaPos { size_t x, y, z; };
+struct cudaPitchedPtr {
+    void* ptr;
+    size_t pitch, xsize, ysize;
+};
+inline cudaExtent make_cudaExtent(size_t width, size_t height, size_t depth) { return {width, height, depth}; }
+inline cudaPos make_cudaPos(size_t x, size_t y, size_t z) { return {x, y, z}; }
+inline cudaPitchedPtr make_cudaPitchedPtr(void* p, size_t pitch, size_t x, size_t y) { return {p, pitch, x, y}; }
+#define cudaMalloc3D(...) hw4_malloc_3d(#__VA_ARGS__, {__builtin_FILE(), __builtin_LINE()}, __VA_ARGS__)
+inline cudaError_t hw4_malloc_3d(const char* words, hw4::Place from, cudaPitchedPtr* p, cudaExtent e) {
+    *p = {nullptr, (e.width + 511) / 512 * 512, e.width, e.height};
+    return hw4::allocate(&p->ptr, p->pitch * e.height * e.depth, words, hw4::DEVICE_MEMORY, from);
+}
+struct cudaMemcpy3DParms {
+    cudaPos srcPos;
+    cudaPitchedPtr srcPtr;
+    cudaPos dstPos;
+    cudaPitchedPtr dstPtr;
+    cudaExtent extent;
+    cudaMemcpyKind kind;
+};
+inline cudaError_t cudaMemcpy3D(const cudaMemcpy3DParms* p, HW4_FROM) {
+    auto slice = [](const cudaPitchedPtr& of, const cudaPos& at, size_t z) {
+        return (char*)of.ptr + ((at.z + z) * of.ysize + at.y) * of.pitch + at.x;
+    };
+    cudaError_t e = cudaSuccess;
+    for (size_t z = 0; z < p->extent.depth && e == cudaSuccess; z++)
+        e = hw4::copy_rows("cudaMemcpy3D", slice(p->dstPtr, p->dstPos, z), p->dstPtr.pitch, slice(p->srcPtr, p->srcPos, z),
+                           p->srcPtr.pitch, p->extent.width, p->extent.height, p->kind, from);
+    return e;
+}
+inline cudaError_t cudaMemcpy3DAsync(const cudaMemcpy3DParms* p, cudaStream_t = nullptr, HW4_FROM) {
+    return cudaMemcpy3D(p, from);
+}
+inline cudaError_t cudaMemset3D(cudaPitchedPtr p, int value, cudaExtent extent, HW4_FROM) {
+    cudaError_t e = cudaSuccess;
+    for (size_t y = 0; y < extent.height * extent.depth && e == cudaSuccess; y++)
+        e = hw4::fill((char*)p.ptr + (y / extent.height * p.ysize + y % extent.height) * p.pitch, value, extent.width, from);
+    return e;
+}
+inline cudaError_t cudaFree(void* p, HW4_FROM) { return hw4::release(p, hw4::DEVICE_MEMORY, from); }
+inline cudaError_t cudaFreeAsync(void* p, cudaStream_t, HW4_FROM) { return hw4::release(p, hw4::DEVICE_MEMORY, from); }
+inline cudaError_t cudaFreeHost(void* p, HW4_FROM) { return hw4::release(p, hw4::PINNED_MEMORY, from); }
 inline cudaError_t cudaHostRegister(void* p, size_t n, unsigned) { return hw4::register_host(p, n), cudaSuccess; }
 inline cudaError_t cudaHostUnregister(void*) { return cudaSuccess; }
 template <class T> inline cudaError_t cudaHostGetDevicePointer(T** p, void* host, unsigned) {

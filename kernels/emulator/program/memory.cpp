@@ -41,11 +41,11 @@ cudaError_t allocate(void** p, size_t bytes, const char* words, Memory memory, P
             text_of(from).c_str(), free_memory());
         return fail(cudaErrorMemoryAllocation);
     }
-    emu::Array array{{arena_next, bytes, 1, memory != DEVICE, {}}, {}};
+    emu::Array array{{arena_next, bytes, 1, memory != DEVICE_MEMORY, {}}, {}};
     snprintf(array.of.name, sizeof array.of.name, "%s (%s)", variable(words).c_str(), text_of(from).c_str());
-    array.host = memory != DEVICE, array.gpu = chosen_gpu();
+    array.host = memory != DEVICE_MEMORY, array.gpu = chosen_gpu();
     if (emu::watching && emu::hooked) {
-        if (memory == DEVICE) memset(arena_next, 0xff, bytes);  // NaN: what nobody wrote is no zero
+        if (memory == DEVICE_MEMORY) memset(arena_next, 0xff, bytes);  // NaN: what nobody wrote is no zero
         if (shadowed + bytes <= MOST_SHADOWED) array.area = emu::Area(arena_next, bytes), shadowed += bytes;
         else say("memory", "%s is too large for the CPU to watch: of it, only accesses out of bounds are found", array.of.name);
     }
@@ -66,7 +66,7 @@ static void give_back(emu::Array& array) {
 cudaError_t release(void* p, Memory memory, Place from) {
     const std::lock_guard<std::recursive_mutex> alone(one_at_a_time());
     if (!p) return cudaSuccess;
-    const char* what = memory == PINNED ? "cudaFreeHost" : "cudaFree";
+    const char* what = memory == PINNED_MEMORY ? "cudaFreeHost" : "cudaFree";
     emu::Array* array = emu::array_at((const char*)p);
     if (!array || array->of.begin != p) {
         say("freed memory", "%s at %s frees what is no allocation%s", what, text_of(from).c_str(),
@@ -230,7 +230,7 @@ void at_end_of_program() {
 
 static void* device_malloc(size_t bytes) {
     void* p = nullptr;
-    allocate(&p, bytes ? bytes : 1, "malloc in a kernel", DEVICE, running.from);
+    allocate(&p, bytes ? bytes : 1, "malloc in a kernel", DEVICE_MEMORY, running.from);
     return p;
 }
 }  // namespace hw4
@@ -238,12 +238,12 @@ static void* device_malloc(size_t bytes) {
 extern "C" {
 void* hw4_malloc_here(size_t bytes) { return emu::current == emu::NOBODY ? malloc(bytes) : hw4::device_malloc(bytes); }
 void hw4_free_here(void* p) {
-    if (hw4::is_device(p)) hw4::release(p, hw4::DEVICE, hw4::running.from);
+    if (hw4::is_device(p)) hw4::release(p, hw4::DEVICE_MEMORY, hw4::running.from);
     else free(p);
 }
 void* hw4_new_here(size_t bytes) { return emu::current == emu::NOBODY ? operator new(bytes) : hw4::device_malloc(bytes); }
 void hw4_delete_here(void* p) {
-    if (hw4::is_device(p)) hw4::release(p, hw4::DEVICE, hw4::running.from);
+    if (hw4::is_device(p)) hw4::release(p, hw4::DEVICE_MEMORY, hw4::running.from);
     else operator delete(p);
 }
 void hw4_delete_sized_here(void* p, size_t) { hw4_delete_here(p); }

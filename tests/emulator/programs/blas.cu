@@ -57,6 +57,10 @@ int main(int argc, char** argv)
     // Three of a batch, of half numbers, summed in float.
     const auto ha = numbers<__half>(3 * M * K, 1), hb = numbers<__half>(3 * K * N, 2);
     __half *HA = on_gpu(ha), *HB = on_gpu(hb), *HC;
+    float halves_dot;
+    cublasDotEx(handle, 7, HA, CUDA_R_16F, 1, HB, CUDA_R_16F, 2, &halves_dot, CUDA_R_32F, CUDA_R_32F);
+    for (int i = 0; i < 7; i++) halves_dot -= (float)ha[i] * (float)hb[2 * i];
+    CHECK(halves_dot == 0);
     cudaMalloc(&HC, 3 * M * N * sizeof(__half));
     CHECK(cublasGemmStridedBatchedEx(handle, CUBLAS_OP_N, CUBLAS_OP_N, M, N, K, &alpha, HA, CUDA_R_16F, M, M * K, HB, CUDA_R_16F, K,
                                      K * N, &zero, HC, CUDA_R_16F, M, M * N, 3, CUBLAS_COMPUTE_32F,

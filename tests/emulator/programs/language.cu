@@ -106,6 +106,11 @@ template <class T> std::vector<T> copied(const T* device, int n)
     return host;
 }
 
+__global__ void twice(cudaPitchedPtr p, unsigned width)
+{
+    if (threadIdx.x < width && threadIdx.y < p.ysize)
+        ((float*)((char*)p.ptr + (threadIdx.z * p.ysize + threadIdx.y) * p.pitch))[threadIdx.x] *= 2;
+}
 int main()
 {
     double* d; int* i; bool* b; short* s; __half* h; unsigned* v;
@@ -187,6 +192,24 @@ int main()
 #pragma omp parallel for reduction(+ : sum) num_threads(2)
     for (int k = 0; k < 10; k++) sum += k;
     expect("OpenMP's sum", sum, 45);
+
+    float box[30], boxed[30];  // 5 by 3 by 2, in the GPU's memory with a pitch
+    for (int k = 0; k < 30; k++) box[k] = (float)k;
+    cudaPitchedPtr pitched;
+    const cudaExtent extent = make_cudaExtent(5 * sizeof(float), 3, 2);
+    cudaMalloc3D(&pitched, extent);
+    cudaMemset3D(pitched, 0, extent);
+    cudaMemcpy3DParms copy = {};
+    copy.srcPtr = make_cudaPitchedPtr(box, 5 * sizeof(float), 5 * sizeof(float), 3), copy.dstPtr = pitched;
+    copy.extent = extent, copy.kind = cudaMemcpyHostToDevice;
+    cudaMemcpy3D(&copy);
+    twice<<<1, dim3(8, 4, 2)>>>(pitched, 5);
+    copy.srcPtr = pitched, copy.dstPtr = make_cudaPitchedPtr(boxed, 5 * sizeof(float), 5 * sizeof(float), 3);
+    copy.kind = cudaMemcpyDeviceToHost;
+    cudaMemcpy3D(&copy);
+    expect("the last of a box", boxed[29], 58);
+    expect("one of its second slice", boxed[16], 32);
+    cudaFree(pitched.ptr);
 
     cudaDeviceProp properties;
     cudaGetDeviceProperties(&properties, 0);

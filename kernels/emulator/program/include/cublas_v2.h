@@ -292,3 +292,38 @@ inline cublasStatus_t cublasGemmBatchedEx(cublasHandle_t handle, cublasOperation
     }
 EMU_BLAS_REAL(S, s, float, false, CUDA_R_32F)
 EMU_BLAS_REAL(D, d, double, true, CUDA_R_64F)
+
+// ---- Vectors of any type: computed in float, or in double where one is that
+
+namespace hw4 {
+namespace blas {
+struct Typed {
+    const void* at;
+    cudaDataType type;
+    int step;
+};
+cublasStatus_t typed_vectors(const Call&, Work, int n, const void* alpha, cudaDataType alpha_type, Typed x, Typed y, void* result,
+                             cudaDataType result_type);
+}  // namespace blas
+}  // namespace hw4
+inline cublasStatus_t cublasDotEx(cublasHandle_t handle, int n, const void* x, cudaDataType x_type, int x_step, const void* y,
+                                  cudaDataType y_type, int y_step, void* result, cudaDataType type, cudaDataType, HW4_FROM) {
+    return hw4::blas::typed_vectors(EMU_BLAS("cublasDotEx"), hw4::blas::DOT, n, nullptr, type, {x, x_type, x_step},
+                                    {y, y_type, y_step}, result, type);
+}
+inline cublasStatus_t cublasNrm2Ex(cublasHandle_t handle, int n, const void* x, cudaDataType x_type, int x_step, void* result,
+                                   cudaDataType type, cudaDataType, HW4_FROM) {
+    return hw4::blas::typed_vectors(EMU_BLAS("cublasNrm2Ex"), hw4::blas::NRM2, n, nullptr, type, {x, x_type, x_step},
+                                    {x, x_type, x_step}, result, type);
+}
+inline cublasStatus_t cublasAxpyEx(cublasHandle_t handle, int n, const void* alpha, cudaDataType alpha_type, const void* x,
+                                   cudaDataType x_type, int x_step, void* y, cudaDataType y_type, int y_step, cudaDataType,
+                                   HW4_FROM) {
+    return hw4::blas::typed_vectors(EMU_BLAS("cublasAxpyEx"), hw4::blas::AXPY, n, alpha, alpha_type, {x, x_type, x_step},
+                                    {y, y_type, y_step}, nullptr, y_type);
+}
+inline cublasStatus_t cublasScalEx(cublasHandle_t handle, int n, const void* alpha, cudaDataType alpha_type, void* x,
+                                   cudaDataType x_type, int x_step, cudaDataType, HW4_FROM) {
+    return hw4::blas::typed_vectors(EMU_BLAS("cublasScalEx"), hw4::blas::SCAL, n, alpha, alpha_type, {x, x_type, x_step},
+                                    {x, x_type, x_step}, nullptr, x_type);
+}

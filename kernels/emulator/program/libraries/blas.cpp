@@ -301,6 +301,36 @@ cublasStatus_t vectors(const Call& call, Work work, bool is_double, int n, const
                      : vectors_of<float>(call, work, n, alpha, x, y, result);
 }
 template <class T>
+static cublasStatus_t typed(const Call& call, Work work, int n, const void* alpha, cudaDataType alpha_type, const Typed& x,
+                            const Typed& y, void* result, cudaDataType result_type) {
+    T factor{}, sum{};
+    if ((work == AXPY || work == SCAL) && !scalar(call, alpha_type, alpha, factor)) return CUBLAS_STATUS_INVALID_VALUE;
+    if (work >= DOT && !results(call, result, size_of(result_type))) return CUBLAS_STATUS_INVALID_VALUE;
+    auto looked_at = [&](const Typed& v, bool write) { return touch(call, {v.at, v.step}, n, size_of(v.type), write); };
+    if (!looked_at(x, false) || ((work == AXPY || work == DOT) && !looked_at(y, false)) || (work == SCAL && !looked_at(x, true)) ||
+        (work == AXPY && !looked_at(y, true)))
+        return CUBLAS_STATUS_EXECUTION_FAILED;
+    auto at = [n](const Typed& v, int i) {
+        return (char*)v.at + (size_t)(v.step < 0 ? (long long)(i + 1 - n) * v.step : (long long)i * v.step) * size_of(v.type);
+    };
+    for (int i = 0; i < n; i++) {
+        const T a = loaded<T>(x.type, at(x, i)), b = work == AXPY || work == DOT ? loaded<T>(y.type, at(y, i)) : a;
+        if (work == AXPY) store(y.type, at(y, i), fused(factor, a, b));
+        else if (work == SCAL) store(x.type, at(x, i), factor * a);
+        else sum = fused(a, b, sum);
+    }
+    if (work >= DOT) store(result_type, (char*)result, work == NRM2 ? std::sqrt(sum) : sum);
+    return CUBLAS_STATUS_SUCCESS;
+}
+cublasStatus_t typed_vectors(const Call& call, Work work, int n, const void* alpha, cudaDataType alpha_type, Typed x, Typed y,
+                             void* result, cudaDataType result_type) {
+    ALONE;
+    if (n < 0) return refused(call, "a size is negative");
+    const bool in_double = x.type == CUDA_R_64F || y.type == CUDA_R_64F || result_type == CUDA_R_64F;
+    return in_double ? typed<double>(call, work, n, alpha, alpha_type, x, y, result, result_type)
+                     : typed<float>(call, work, n, alpha, alpha_type, x, y, result, result_type);
+}
+template <class T>
 static cublasStatus_t times_vector(const Call& call, cublasOperation_t op, int m, int n, const void* alpha_at, const Matrix& a,
                                    const Vector& xs, const void* beta_at, const Vector& ys) {
     T alpha{}, beta{};

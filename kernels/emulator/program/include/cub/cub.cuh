@@ -710,7 +710,7 @@ public:
         const int t = EMU_CUB_THREAD, n = (int)hw4::threads_of_block();
         storage.first[t] = items[0], storage.last[t] = items[N - 1];
         emu::barrier(site, 0, 0);
-        const T left = t ? storage.last[t - 1] : T(), right = t + 1 < n ? storage.first[t + 1] : T();
+        T left = t ? storage.last[t - 1] : T(), right = t + 1 < n ? storage.first[t + 1] : T();
         T own[N];
         for (int i = 0; i < N; i++) own[i] = items[i];
         for (int i = 0; i < N; i++)
@@ -730,15 +730,15 @@ public:
     CUB_HERE BlockAdjacentDifference(TempStorage& storage) : all(storage) {}
     template <int N, class U, class F> CUB_HERE void SubtractLeft(T (&x)[N], U (&y)[N], F f, EMU_HERE) {
         all.each(EMU_SITE("cub::BlockAdjacentDifference"), x,
-                 [&](int i, const T* left, T own, const T*) { y[i] = left ? (U)f(own, *left) : (U)own; });
+                 [&](int i, T* left, T own, T*) { y[i] = left ? (U)f(own, *left) : (U)own; });
     }
     template <int N, class U, class F> CUB_HERE void SubtractLeft(T (&x)[N], U (&y)[N], F f, T before, EMU_HERE) {
         all.each(EMU_SITE("cub::BlockAdjacentDifference"), x,
-                 [&](int i, const T* left, T own, const T*) { y[i] = (U)f(own, left ? *left : before); });
+                 [&](int i, T* left, T own, T*) { y[i] = (U)f(own, left ? *left : before); });
     }
     template <int N, class U, class F> CUB_HERE void SubtractRight(T (&x)[N], U (&y)[N], F f, EMU_HERE) {
         all.each(EMU_SITE("cub::BlockAdjacentDifference"), x,
-                 [&](int i, const T*, T own, const T* right) { y[i] = right ? (U)f(own, *right) : (U)own; });
+                 [&](int i, T*, T own, T* right) { y[i] = right ? (U)f(own, *right) : (U)own; });
     }
 };
 template <class T, int X, int Y = 1, int Z = 1, int = 0> class BlockDiscontinuity {
@@ -750,15 +750,15 @@ public:
     CUB_HERE BlockDiscontinuity(TempStorage& storage) : all(storage) {}
     template <int N, class U, class F> CUB_HERE void FlagHeads(U (&flags)[N], T (&x)[N], F f, EMU_HERE) {
         all.each(EMU_SITE("cub::BlockDiscontinuity"), x,
-                 [&](int i, const T* left, T own, const T*) { flags[i] = (U)(!left || f(*left, own)); });
+                 [&](int i, T* left, T own, T*) { flags[i] = (U)(!left || f(*left, own)); });
     }
     template <int N, class U, class F> CUB_HERE void FlagHeads(U (&flags)[N], T (&x)[N], F f, T before, EMU_HERE) {
         all.each(EMU_SITE("cub::BlockDiscontinuity"), x,
-                 [&](int i, const T* left, T own, const T*) { flags[i] = (U)f(left ? *left : before, own); });
+                 [&](int i, T* left, T own, T*) { flags[i] = (U)f(left ? *left : before, own); });
     }
     template <int N, class U, class F> CUB_HERE void FlagTails(U (&flags)[N], T (&x)[N], F f, EMU_HERE) {
         all.each(EMU_SITE("cub::BlockDiscontinuity"), x,
-                 [&](int i, const T*, T own, const T* right) { flags[i] = (U)(!right || f(own, *right)); });
+                 [&](int i, T*, T own, T* right) { flags[i] = (U)(!right || f(own, *right)); });
     }
 };
 }  // namespace cub

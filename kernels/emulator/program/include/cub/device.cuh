@@ -445,9 +445,9 @@ struct DeviceHistogram {
 struct CachingDeviceAllocator {
     template <class... A> CachingDeviceAllocator(A...) {}
     cudaError_t DeviceAllocate(void** p, size_t bytes, cudaStream_t = 0, HW4_FROM) {
-        return hw4::allocate(p, bytes, "cub::CachingDeviceAllocator", hw4::DEVICE, from);
+        return hw4::allocate(p, bytes, "cub::CachingDeviceAllocator", hw4::DEVICE_MEMORY, from);
     }
-    cudaError_t DeviceFree(void* p, HW4_FROM) { return hw4::release(p, hw4::DEVICE, from); }
+    cudaError_t DeviceFree(void* p, HW4_FROM) { return hw4::release(p, hw4::DEVICE_MEMORY, from); }
     cudaError_t FreeAllCached() { return cudaSuccess; }
 };
 }  // namespace cub

@@ -19,9 +19,9 @@ public:
 THRUST_NAMESPACE_BEGIN
 namespace system {
 namespace cpp {
-using memory_resource = thrust::mr::fancy_pointer_resource<hw4::ThrustMemory<hw4::DEVICE>, thrust::cpp::pointer<void>>;
+using memory_resource = thrust::mr::fancy_pointer_resource<hw4::ThrustMemory<hw4::DEVICE_MEMORY>, thrust::cpp::pointer<void>>;
 using universal_memory_resource =
-    thrust::mr::fancy_pointer_resource<hw4::ThrustMemory<hw4::MANAGED>, thrust::cpp::universal_pointer<void>>;
+    thrust::mr::fancy_pointer_resource<hw4::ThrustMemory<hw4::MANAGED_MEMORY>, thrust::cpp::universal_pointer<void>>;
 using universal_host_pinned_memory_resource = universal_memory_resource;
 }  // namespace cpp
 }  // namespace system

@@ -9,11 +9,11 @@ namespace detail {
 namespace sequential {
 template <class Policy> inline void* malloc(execution_policy<Policy>&, std::size_t bytes) {
     void* p = nullptr;
-    hw4::allocate(&p, bytes, "thrust::malloc", hw4::DEVICE, {"Thrust", 0});
+    hw4::allocate(&p, bytes, "thrust::malloc", hw4::DEVICE_MEMORY, {"Thrust", 0});
     return p;
 }
 template <class Policy, class Pointer> inline void free(execution_policy<Policy>&, Pointer p) {
-    hw4::release((void*)thrust::raw_pointer_cast(p), hw4::DEVICE, {"Thrust", 0});
+    hw4::release((void*)thrust::raw_pointer_cast(p), hw4::DEVICE_MEMORY, {"Thrust", 0});
 }
 }  // namespace sequential
 }  // namespace detail
