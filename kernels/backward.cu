@@ -183,6 +183,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dq(const Backw
     Sums dQ;
     clear(dQ);
     const int keys = CAUSAL ? min(p.Nk, row0 + BR + p.causal_offset) : p.Nk;  // that some row sees, and perhaps none
+    const int begin = first_key_of(p, row0) / BC * BC;
     auto weigh = [&](Scores& S, Scores& dP, int key0) {
         __syncthreads();  // all threads have read the tiles before
         load_tile<BC>(tile.streamed, rows_of(p.k, batch, kv_head, key0), p.k.row, p.Nk - key0);
@@ -200,7 +201,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dq(const Backw
         UNROLL for (int i = 0; i < OWN; i++) large |= is_large(lse[i] * (1 / LOG2E));
         if (p.whole && __syncthreads_or(large)) {
             RowSums slope = {};  // of P (dP - delta)
-            for (int key0 = 0; key0 < keys; key0 += BC) {
+            for (int key0 = begin; key0 < keys; key0 += BC) {
                 Scores S, dP;
                 weigh(S, dP, key0);
                 add_up(sum, S), add_up(slope, dP);
@@ -209,7 +210,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dq(const Backw
             UNROLL for (int i = 0; i < OWN; i++) delta[i] += sum[i] > 0 ? slope[i] / sum[i] : 0, sum[i] = 0;
         }
     }
-    for (int key0 = 0; key0 < keys; key0 += BC) {
+    for (int key0 = begin; key0 < keys; key0 += BC) {
         Scores S, dP;
         weigh(S, dP, key0);
         if constexpr (WIDE) add_up(sum, S);
@@ -244,8 +245,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dkdv(const Bac
     Sums dK, dV;
     clear(dK), clear(dV);
     const int first = CAUSAL ? max(0, key0 - p.causal_offset) / BC * BC : 0;  // the first rows that see one of these keys
+    const int end = end_row_of(p, key0 + BR - 1);
     for (int head = kv_head * group; head < (kv_head + 1) * group; head++) {
-        for (int row0 = first; row0 < p.Nq; row0 += BC) {
+        for (int row0 = first; row0 < end; row0 += BC) {
             __syncthreads();  // all threads have read the tiles before
             load_tile<BC>(tile.streamed, rows_of(p.q, batch, head, row0), p.q.row, p.Nq - row0);
             load_tile<BC>(tile.streamed2, rows_of(p.dO, batch, head, row0), p.dO.row, p.Nq - row0);

@@ -370,11 +370,13 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
     }
     // Whether all of the warp's rows and SUB rows see each other; rows past the end have no weight, or are not stored.
     __device__ __forceinline__ bool sees_all(int first) const {
+        if (WINDOW && (KEYS ? first + SUB > end_row_of(p, warp0) : first < first_key_of(p, warp0 + 16 * MI - 1))) return false;
         if (KEYS) return !CAUSAL || warp0 + 16 * MI - 1 <= first + p.causal_offset;
         return first + SUB <= p.Nk && (!CAUSAL || first + SUB - 1 <= warp0 + p.causal_offset);
     }
     __device__ __forceinline__ bool sees_none(int first) const {
         if (first >= (KEYS ? p.Nq : p.Nk)) return true;
+        if (WINDOW && (KEYS ? first >= end_row_of(p, warp0 + 16 * MI - 1) : first + SUB <= first_key_of(p, warp0))) return true;
         return CAUSAL && (KEYS ? warp0 > first + SUB - 1 + p.causal_offset : first > warp0 + 16 * MI - 1 + p.causal_offset);
     }
     // A tile's numbers are added up apart: one long chain of sums would round as much as is to be corrected.
@@ -392,17 +394,17 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
             found |= is_large((BIAS - own_rows[i][h].x) * (1 / LOG2E));
         return __syncthreads_or(found);
     }
-    // Lets the keys up to `end` pass, and sets -delta to minus the row's mean of dP; in memory, too, for dK. The first keys are on
+    // Lets the keys from `begin` up to `end` pass, and sets -delta to minus the row's mean of dP; in memory, too, for dK. The first keys are on
     // their way to stage 0, and in the end to the stage that is returned.
-    __device__ __forceinline__ int center(float2 (&own_rows)[MI][2], Factors& f, int end) const {
+    __device__ __forceinline__ int center(float2 (&own_rows)[MI][2], Factors& f, int begin, int end) const {
         Total total[MI][2], slopes[MI][2];  // of P, and of P (dP - delta)
         UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) total[i][h] = slopes[i][h] = Total{0};
         int stage = 0;
 #pragma unroll 1
-        for (int now = 0; now < end; now += BC, stage ^= 1) {
+        for (int now = begin; now < end; now += BC, stage ^= 1) {
             cp_async_wait_all();
             __syncthreads();
-            fetch_passing(stage ^ 1, head / (p.heads / p.kv_heads), now + BC < end ? now + BC : 0);
+            fetch_passing(stage ^ 1, head / (p.heads / p.kv_heads), now + BC < end ? now + BC : begin);
 #pragma unroll 1
             for (int u = 0; u < BC; u += SUB) {
                 if (sees_none(now + u)) continue;
@@ -464,8 +466,9 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
         return KEYS ? *(const Four*)(p.key_scales + at) : *(const Four*)(p.query_scales + at);
     }
     __device__ __forceinline__ void run() {
-        const int group = p.heads / p.kv_heads, end = KEYS ? p.Nq : CAUSAL ? min(p.Nk, own0 + BR + p.causal_offset) : p.Nk;
-        const int begin = KEYS && CAUSAL ? max(0, own0 - p.causal_offset) / BC * BC : 0;
+        const int group = p.heads / p.kv_heads;
+        const int end = KEYS ? end_row_of(p, own0 + BR - 1) : CAUSAL ? min(p.Nk, own0 + BR + p.causal_offset) : p.Nk;
+        const int begin = (!KEYS ? first_key_of(p, own0) : CAUSAL ? max(0, own0 - p.causal_offset) : 0) / BC * BC;
         int next_head = KEYS ? head * group : head / group, next = begin;  // what passes next
         int left = begin < end ? (KEYS ? group : 1) : 0;                   // heads of which something is to pass
         fetch_own();
@@ -486,7 +489,7 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
                                     + min(warp0 + i * 16 + h * 8 + int(threadIdx.x % 32 / 4), p.Nq - 1)];
         Factors f(p, batch * p.kv_heads + (KEYS ? head : head / group));
         int stage = 0;
-        if constexpr (NORMALIZES) if (p.whole && begin < end && has_large_scores(own_rows)) stage = center(own_rows, f, end);
+        if constexpr (NORMALIZES) if (p.whole && begin < end && has_large_scores(own_rows)) stage = center(own_rows, f, begin, end);
         Sums by_ds, by_p;
         UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < 2 * STEPS; n++) UNROLL for (int e = 0; e < 4; e++)
             by_ds[i][n][e] = by_p[i][n][e] = 0;

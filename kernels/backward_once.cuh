@@ -242,8 +242,8 @@ __device__ __forceinline__ void multiply(const TiledParams& p, const Memory& mem
         each_tile(t, [&](int, int j) {
             wgmma_fence();
             issue_scores<BC>(work.dP, memory.own(group, 1), memory.tile(consumed, 1));
-            const int edge = first_query(p, row) - j * BC - column, edge_below = first_query(p, row + 8) - j * BC - column;
-            work.finish(p, memory, consumed, (CAUSAL || MISSING) && j < full, edge, edge_below);
+            const int from = j * BC + column, edge = first_query(p, row) - from, edge_below = first_query(p, row + 8) - from;
+            work.finish(p, memory, consumed, (CAUSAL || MISSING) && j < full, {edge, 0}, {edge_below, 0});
             store_dS(work.dS, memory, consumed + 1, group);
             // dQ is that of the tile before, of which the other group's dS, too, has been there for long. A task's first one is
             // unused: a branch around products would make the compiler serialise them.

@@ -31,18 +31,22 @@ template <class G> __device__ __forceinline__ void multiply_tiles(const TiledPar
             const float2* stats = p.stats + ((long long)t.batch * p.heads + t.own_head) * p.stats_rows;
             work.row_stats[h] = row + 8 * h < p.Nq ? stats[row + 8 * h] : make_float2(MINUS_INFINITY, 0);
         }
-        // The tiles [begin, end) of each head are this group's; those below `full`, or from it on, need no mask.
-        int begin = t.first, end = t.end, full;
+        // The tiles [begin, end) of each head are this group's; of these [full, full_end) need no mask.
+        int begin = t.first, end = t.end, full, full_end;
         if (G::KEYS) {
             if (CAUSAL) begin = min(max(begin, (group_row - p.causal_offset) / BC), end - 1);
+            if (WINDOW) end = min(end, max(begin + 1, ceil_div(end_row_of(p, group_row + 63), BC)));
             full = CAUSAL ? ceil_div(max(0, group_row + 63 - p.causal_offset), BC) : 0;
+            full_end = WINDOW ? end_row_of(p, group_row) / BC : end;
         } else {
             if (CAUSAL) end = min(end, max(1, ceil_div(group_row + 64 + p.causal_offset, BC)));
-            full = (CAUSAL ? max(0, min(p.Nk, group_row + p.causal_offset + 1)) : p.Nk) / BC;
+            if (WINDOW) begin = min(max(begin, first_key_of(p, group_row) / BC), end - 1);
+            full = ceil_div(first_key_of(p, group_row + 63), BC);
+            full_end = (CAUSAL ? max(0, min(p.Nk, group_row + p.causal_offset + 1)) : p.Nk) / BC;
         }
         mbarrier_wait(memory.own_full(group), tasks++ % 2);
         for (int head = 0; head < t.heads; head++) {
-            if (G::KEYS && CAUSAL)
+            if (CAUSAL && (WINDOW || G::KEYS))
 #pragma unroll 1
                 for (int j = t.first; j < begin; j++, consumed++) memory.wait(consumed), memory.release(consumed);
 #pragma unroll 1
@@ -50,17 +54,17 @@ template <class G> __device__ __forceinline__ void multiply_tiles(const TiledPar
                 memory.wait(consumed);
                 work.begin(memory, group, consumed);
                 if (G::AHEAD && j > begin) memory.release(consumed - 1);
-                int edge = row - p.causal_offset - j * BC - column, edge_below = edge + 8;
-                if (!G::KEYS) {
-                    edge = min(p.Nk - 1, row + p.causal_offset) + 1 - j * BC - column;
-                    edge_below = min(p.Nk - 1, row + 8 + p.causal_offset) + 1 - j * BC - column;
-                    if (!CAUSAL) edge = edge_below = p.Nk - j * BC - column;
-                }
-                work.finish(p, memory, consumed, G::KEYS ? CAUSAL && j < full : j >= full, edge, edge_below);
+                auto seen = [&](int row) -> Seen {
+                    if (G::KEYS) return {row - p.causal_offset, WINDOW ? row - p.causal_offset + p.window : 0};
+                    return {first_key_of(p, row), CAUSAL ? min(p.Nk - 1, row + p.causal_offset) + 1 : p.Nk};
+                };
+                const bool masked = (G::KEYS ? CAUSAL && j < full : j >= full_end) || (WINDOW && (j < full || j >= full_end));
+                const int from = j * BC + column;
+                work.finish(p, memory, consumed, masked, seen(row).after(from), seen(row + 8).after(from));
                 if (!G::AHEAD) work.end(), memory.release(consumed);
             }
             if (G::AHEAD) work.end(), memory.release(consumed - 1);
-            if (!G::KEYS && CAUSAL)
+            if (CAUSAL && (WINDOW || !G::KEYS))
 #pragma unroll 1
                 for (int j = end; j < t.end; j++, consumed++) memory.wait(consumed), memory.release(consumed);
         }

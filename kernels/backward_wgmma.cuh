@@ -33,6 +33,7 @@ struct TiledParams : TiledMaps {
     // keys, times so many of their rows. Tiles of keys add to dQ in so many chains, each with its own sums.
     int split_from, split_heads, split_rows, chains;
     float scale, log2_scale;  // of the scores; times log2(e)
+    int window;               // WINDOW: of the keys that a row sees by causal_offset, the last so many
 };
 
 constexpr int SUBTILES = COLUMNS / 64, STEPS = COLUMNS / 16;  // of 64 columns, 128 bytes a row; of 16, as products take them
@@ -98,14 +99,15 @@ template <class G> __device__ __forceinline__ Task task_of(const TiledParams& p,
     const int batch = at / heads, head = at - batch * heads, row0 = tile * G::BR;
     if (G::KEYS) {
         const int first = CAUSAL ? min(max(0, row0 - p.causal_offset) / G::BC, tiles - 1) : 0;
-        if (!split) return {batch, head, row0, head * group, group, first, tiles, -1};
+        const int end = WINDOW ? max(first + 1, ceil_div(end_row_of(p, row0 + G::BR - 1), G::BC)) : tiles;
+        if (!split) return {batch, head, row0, head * group, group, first, end, -1};
         const int of_heads = part % parts / p.split_rows, of_rows = part % p.split_rows;
         const int first_head = of_heads * group / p.split_heads, end_head = (of_heads + 1) * group / p.split_heads;
         return {batch, head, row0, head * group + first_head, end_head - first_head,
                 max(first, of_rows * tiles / p.split_rows), (of_rows + 1) * tiles / p.split_rows, part};
     }
     const int end = CAUSAL ? max(1, min(tiles, ceil_div(row0 + G::BR + p.causal_offset, G::BC))) : tiles;
-    return {batch, head, row0, head / group, 1, 0, end, -1};
+    return {batch, head, row0, head / group, 1, min(first_key_of(p, row0) / G::BC, end - 1), end, -1};
 }
 // Calls work(task) for this block's tasks. Causal: every second round goes backwards, so that no block gets all the long ones.
 template <class G, class Work> __device__ __forceinline__ void each_task(const TiledParams& p, Work work) {
@@ -199,13 +201,15 @@ __device__ __forceinline__ void round_weights(const float (&S)[N][4], unsigned (
     UNROLL for (int n = FROM; n < TO; n++) UNROLL for (int h = 0; h < 2; h++)
         P[n / 2][n % 2 * 2 + h] = pack(S[n][2 * h], S[n][2 * h + 1]);
 }
-// `otherwise` where the mask is: from column `edge` on where columns are keys, below it where they are queries; of the row eight
-// below, `edge_below`. Columns are counted from this thread's first.
+// `otherwise` where the mask is, in columns that are not seen; in the row eight below, `below`. Columns are counted from this
+// thread's first. Where they are queries (KEYS) and see a key, so do all behind them, where they are keys, all before: but for a
+// WINDOW.
 template <bool KEYS, int FROM, int TO, int N>
-__device__ __forceinline__ void mask(float (&S)[N][4], int edge, int edge_below, float otherwise) {
+__device__ __forceinline__ void mask(float (&S)[N][4], Seen seen, Seen below, float otherwise) {
     UNROLL for (int n = FROM; n < TO; n++) UNROLL for (int e = 0; e < 4; e++) {
-        const int column = n * 8 + e % 2, limit = e / 2 ? edge_below : edge;
-        if (KEYS ? column < limit : column >= limit) S[n][e] = otherwise;
+        const int column = n * 8 + e % 2;
+        const Seen& row = e / 2 ? below : seen;
+        if (((KEYS || WINDOW) && column < row.first) || ((!KEYS || WINDOW) && column >= row.end)) S[n][e] = otherwise;
     }
 }
 
@@ -243,20 +247,20 @@ template <class G> struct Group {
     }
     // dS, from weights before they are rounded.
     template <int FROM, int TO>
-    __device__ __forceinline__ void make_dS(unsigned stats_at, bool masked, int edge, int edge_below) {
+    __device__ __forceinline__ void make_dS(unsigned stats_at, bool masked, Seen seen, Seen below) {
         UNROLL for (int i = FROM; i < TO; i++) UNROLL for (int h = 0; h < 2; h++) {
             const float4 stats = stats_of(stats_at, i, h);
             dP[i][2 * h] = S[i][2 * h] * (dP[i][2 * h] - stats.y);
             dP[i][2 * h + 1] = S[i][2 * h + 1] * (dP[i][2 * h + 1] - stats.w);
         }
-        if (masked) mask<G::KEYS, FROM, TO>(dP, edge, edge_below, 0);
+        if (masked) mask<G::KEYS, FROM, TO>(dP, seen, below, 0);
         round_weights<FROM, TO>(dP, dS);
     }
     // From scores that are complete and dP that is being computed: issues what the tile adds to the sums.
-    __device__ __forceinline__ void finish(const TiledParams& p, const G& memory, unsigned n, bool masked, int edge,
-                                           int edge_below) {
+    __device__ __forceinline__ void finish(const TiledParams& p, const G& memory, unsigned n, bool masked, Seen seen,
+                                           Seen below) {
         const unsigned stats_at = memory.stats(n);
-        if (masked) mask<G::KEYS, 0, ALL>(S, edge, edge_below, MINUS_INFINITY);
+        if (masked) mask<G::KEYS, 0, ALL>(S, seen, below, MINUS_INFINITY);
         UNROLL for (int i = 0; i < ALL; i++) UNROLL for (int h = 0; h < 2; h++) {
             const float4 stats = stats_of(stats_at, i, h);
             S[i][2 * h] = exp2_fast(fmaf(S[i][2 * h], p.log2_scale, stats.x));
@@ -265,9 +269,9 @@ template <class G> struct Group {
         if (G::KEYS) add_weights<0, EARLY>(memory, n);
         wgmma_wait<(G::KEYS && EARLY > 0)>();
         fence_registers(dP);
-        make_dS<EARLY, ALL>(stats_at, masked, edge, edge_below);
+        make_dS<EARLY, ALL>(stats_at, masked, seen, below);
         if (G::KEYS) add_weights<EARLY, ALL>(memory, n);
-        make_dS<0, EARLY>(stats_at, masked, edge, edge_below);
+        make_dS<0, EARLY>(stats_at, masked, seen, below);
         issue_sums<BC, 0, ALL>(first, dS, memory.tile(n, 0));
     }
     __device__ __forceinline__ void end() {

@@ -115,7 +115,7 @@ __device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsi
         __syncthreads();
         if (mask.keys > BC) K.start(mask.keys - BC);
         ENDS(COPYING_V, tile); BEGINS(COPYING, tile + 1); BEGINS(WEIGHING, tile);
-        if (!mask.is_full(BC)) {
+        if (!mask.is_full(BC, BR)) {
             asm volatile("" ::: "memory");  // keeps this a branch: no full tile should pay for the masks
             UNROLL for (int j = 0; j < KEYS; j++)
                 UNROLL for (int i = 0; i < ROWS; i++)
@@ -236,7 +236,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Params
     attend<false>(r, K, V, base, mask);
     bool sound = true;
     UNROLL for (int i = 0; i < ROWS; i++) {
-        if (CAUSAL && !mask.allows(threadIdx.x / 32 * 32 + lane_down() * 4 + row_at(i), 0)) continue;
+        if (CAUSAL && !mask.allows_any(threadIdx.x / 32 * 32 + lane_down() * 4 + row_at(i))) continue;
         sound &= r.l[i] >= 0x1p-64f && r.l[i] <= 0x1p120f;  // false for NaN
         UNROLL for (int x = 0; x < OUTS; x++) sound &= fabsf(r.O[i][x]) < -MINUS_INFINITY;
     }

@@ -43,18 +43,20 @@ __device__ inline int keys_of(const Params& p, int row)
 {
     return CAUSAL ? max(0, min(p.Nk, row + p.causal_offset + 1)) : p.Nk;
 }
+// How many of these, the first ones, it does not see after all.
+__device__ inline int hidden_of(const Params& p, int row) { return WINDOW ? max(0, row + p.causal_offset + 1 - p.window) : 0; }
 // Causal: the blocks with the most keys come first.
 __device__ inline unsigned in_order(unsigned block, int blocks) { return CAUSAL ? blocks - 1 - block : block; }
 constexpr double UNSEEN = CAUSAL ? 1e5 * NEVER : NEVER;
 
 // The scores of four keys, the same in the four lanes of a row.
-__device__ inline void four_scores(double (&s)[4], const double (&Q)[PART], const double* K, int keys_left)
+__device__ inline void four_scores(double (&s)[4], const double (&Q)[PART], const double* K, int hidden, int keys_left)
 {
     for (int u = 0; u < 4; ++u) {
         double dot = 0.0;
         for (int c = 0; c < PART; ++c) dot += Q[c] * K[u * D + 4 * c];
         if (CAUSAL) dot = sum_of_four(dot);  // by all rows of the warp: they see different keys
-        s[u] = u >= keys_left ? UNSEEN : CAUSAL ? dot : sum_of_four(dot);
+        s[u] = u >= keys_left || (WINDOW && u < hidden) ? UNSEEN : CAUSAL ? dot : sum_of_four(dot);
     }
 }
 
@@ -73,7 +75,7 @@ float64(const Params p)
     const int blocks = (p.Nq + BR - 1) / BR;
     const long long batch = blockIdx.x / blocks;
     const int part = threadIdx.x % 4, row = in_order(blockIdx.x % blocks, blocks) * BR + threadIdx.x / 4;
-    const int last_row = row / BR * BR + BR - 1;
+    const int last_row = row / BR * BR + BR - 1, hidden = hidden_of(p, row), first = hidden_of(p, last_row - BR + 1) / BC * BC;
     const float* q = p.q.data + batch * p.q.batch + (long long)row * D + part;
     const float* k = p.k.data + batch * p.k.batch;
     const float* v = p.v.data + batch * p.v.batch;
@@ -81,25 +83,25 @@ float64(const Params p)
     double Q[PART], O[PART] = {}, m = NEVER, l = 0.0, s[4];
     for (int c = 0; c < PART; ++c) Q[c] = row < p.Nq ? q[4 * c] / sqrt((double)SCALED) : 0.0;
 
-    for (int key0 = 0; key0 < keys_of(p, last_row); key0 += BC) {
+    for (int key0 = first; key0 < keys_of(p, last_row); key0 += BC) {
         __syncthreads();  // all threads have read the tile before
         load_tile(K, k + (long long)key0 * D, p.Nk - key0);
         __syncthreads();
 #pragma unroll 1
         for (int j = 0; j < BC; j += 4) {
-            four_scores(s, Q, K + j * D + part, keys_of(p, row) - key0 - j);
+            four_scores(s, Q, K + j * D + part, hidden - key0 - j, keys_of(p, row) - key0 - j);
             m = fmax(m, fmax(fmax(s[0], s[1]), fmax(s[2], s[3])));
         }
     }
 
-    for (int key0 = 0; key0 < keys_of(p, last_row); key0 += BC) {
+    for (int key0 = first; key0 < keys_of(p, last_row); key0 += BC) {
         __syncthreads();
         load_tile(K, k + (long long)key0 * D, p.Nk - key0);
         load_tile(V, v + (long long)key0 * D, p.Nk - key0);
         __syncthreads();
 #pragma unroll 1
         for (int j = 0; j < BC; j += 4) {
-            four_scores(s, Q, K + j * D + part, keys_of(p, row) - key0 - j);
+            four_scores(s, Q, K + j * D + part, hidden - key0 - j, keys_of(p, row) - key0 - j);
             const double weight = exp((part == 0 ? s[0] : part == 1 ? s[1] : part == 2 ? s[2] : s[3]) - m);
             l += weight;
             for (int u = 0; u < 4; ++u) {
@@ -112,6 +114,6 @@ float64(const Params p)
     l = sum_of_four(l);
     if (row >= p.Nq) return;
     float* o = p.o.data + batch * p.o.batch + (long long)row * D + part;
-    for (int c = 0; c < PART; ++c) o[4 * c] = CAUSAL && keys_of(p, row) == 0 ? 0.0f : (float)(O[c] / l);
+    for (int c = 0; c < PART; ++c) o[4 * c] = CAUSAL && keys_of(p, row) <= hidden ? 0.0f : (float)(O[c] / l);
     if (p.lse && part == 0) p.lse[batch * p.Nq + row] = (float)(m + log(l));  // of no keys, that of 0
 }

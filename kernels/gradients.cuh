@@ -2,6 +2,7 @@
 // What the kernels of gradients share: the one argument of their launches, where rows lie, which pairs the mask lets through.
 
 #include "elements.cuh"
+#include "mask.cuh"
 
 struct BackwardParams {  // as hw4cli/plans/backward.py lays it out
     Matrix<const Element> q, k, v, o, dO;
@@ -13,6 +14,7 @@ struct BackwardParams {  // as hw4cli/plans/backward.py lays it out
     int causal_offset;  // causal: row i sees the keys 0 to i + causal_offset
     float scale;        // of the scores
     int whole;          // whether LSE and O are of these keys, and no others: a row's weights then add up to 1
+    int window;         // WINDOW: of the keys that a row sees by causal_offset, the last so many
 };
 
 // A score is known to 2^-24 of it, and so is its weight, but dP and delta are known to some 2^-22: up to here, the forward pass's O is
@@ -27,5 +29,6 @@ template <class T> __device__ __forceinline__ T* rows_of(const Matrix<T>& m, int
     return m.data + batch * m.batch + head * m.head + row * m.row;
 }
 __device__ __forceinline__ bool sees(const BackwardParams& p, int query, int key) {
-    return query < p.Nq && key < p.Nk && (!CAUSAL || key <= query + p.causal_offset);
+    const int last = query + p.causal_offset;
+    return query < p.Nq && key < p.Nk && (!CAUSAL || key <= last) && (!WINDOW || key > last - p.window);
 }

@@ -7,7 +7,7 @@
 //           compare: AHEAD 0 waits for each product; TURNS 0 lets consumers issue whenever they can; LAZY 0 moves m, and
 //           rescales O, for each tile of keys.
 // Geometry: As many blocks as there are multiprocessors; each takes tile after tile of BR = 64 GROUPS rows. Causal: keys behind
-//           a tile's diagonal are not touched, the longest tiles come first, each for the block that is free (half_start begins
+//           a tile's diagonal, and before its window, are not touched, the longest tiles come first, each for the block that is free (half_start begins
 //           to count them), and only tiles at the diagonal pay for a mask.
 // Shared:   Q_BUFFERS of Q, 128 BR bytes for each 64 columns; STAGES tiles of K and of V, 128 BC bytes for each 64 columns;
 //           ones, barriers.
@@ -139,16 +139,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         }
         return at;
     };
-    auto skip_tiles = [&](const HalfWork& w, int j, int end) {  // tiles that only other groups see: hand on the turn
+    auto skip_tiles = [&](const HalfWork& w, const RowTile& t, int j, int end) {  // that only other groups see: hand on the turn
 #pragma unroll 1
         for (; j < end; j++) {
             if (j > 0) begin_turn(), end_turn();
             K.wait(consumed + j), K.release(consumed + j);
-            if (!SEQUENCES || j + 1 < end) V.wait(consumed + j);
-            else wait_last_values(w, consumed + j, end);
+            if (!SEQUENCES || j + 1 < t.key_tiles) V.wait(consumed + j);
+            else wait_last_values(w, consumed + j, t.key_tiles);
             V.release(consumed + j);
         }
-        consumed += end;
     };
     for (unsigned round = 0;; round++) {
         const unsigned buffer = round % Q_BUFFERS, q_at = base + buffer * Q_BYTES + mine * 64 * 128;
@@ -159,10 +158,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         const HalfWork& w = work_of(p, t);
         const int group_row = t.row0 + mine * 64, row0 = group_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
         const int key_tiles = CAUSAL ? min(t.key_tiles, key_tiles_of(w, group_row + 63)) : t.key_tiles;
-        const int full_keys = keys_of(w, group_row);  // that all rows of the group see
+        const int first = WINDOW ? min(first_key_of(w, group_row) / BC, key_tiles - 1) : 0;
+        const int hidden_keys = first_key_of(w, group_row + 63), full_keys = keys_of(w, group_row);  // all rows see those between
+        auto needs_mask = [&](int j) { return (j + 1) * BC > full_keys || (WINDOW && j * BC < hidden_keys); };
         if (group_row >= w.Nq) {
             if (threadIdx.x % 32 == 0) mbarrier_arrive(empty_q + 8 * buffer);
-            skip_tiles(w, 0, t.key_tiles);
+            skip_tiles(w, t, 0, t.key_tiles);
+            consumed += t.key_tiles;
             continue;
         }
         if (SEQUENCES && group_row + 64 > w.Nq) {  // rows of another sequence, which would have a say in when m moves
@@ -174,16 +176,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         RowState r;
         r.grown = false;
         zero(r);
-        const unsigned first_k = K.wait(consumed); FOUND(128, COPYING, consumed); BEGINS(SCORING, consumed);
+        if (WINDOW) skip_tiles(w, t, 0, first);
+        const unsigned at = consumed + first, first_k = K.wait(at); FOUND(128, COPYING, at); BEGINS(SCORING, at);
+        if (first > 0) begin_turn();
         issue_scores(S, q_at, first_k);
+        if (first > 0) end_turn();
         wgmma_wait<0>();
-        fence_registers(S); ENDS(SCORING, consumed); BEGINS(WEIGHING, consumed);
-        K.release(consumed);
-        if (BC > full_keys) mask(S, w, row0, 0);
+        fence_registers(S); ENDS(SCORING, at); BEGINS(WEIGHING, at);
+        K.release(at);
+        if (needs_mask(first)) mask(S, w, row0, first * BC);
         begin_softmax(S, r, p);
-        round_weights(S, P); ENDS(WEIGHING, consumed);
+        round_weights(S, P); ENDS(WEIGHING, at);
 #pragma unroll 1
-        for (int j = 1; j < key_tiles; j++) {
+        for (int j = first + 1; j < key_tiles; j++) {
             if (!AHEAD) {
                 fence_registers(r);
                 const unsigned v_at = V.wait(consumed + j - 1);
@@ -204,7 +209,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
             wgmma_wait<AHEAD>();
             fence_registers(S); ENDS(SCORING, consumed + j); BEGINS(WEIGHING, consumed + j);
             K.release(consumed + j);
-            if ((j + 1) * BC > full_keys) mask(S, w, row0, j * BC);
+            if (needs_mask(j)) mask(S, w, row0, j * BC);
             continue_softmax(S, r, p);
             wgmma_wait<0>();
             fence_registers(r); ENDS(ADDING, consumed + j - 1);
@@ -221,7 +226,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         wgmma_wait<0>();
         fence_registers(r); ENDS(ADDING, last);
         V.release(last);
-        skip_tiles(w, key_tiles, t.key_tiles);
+        skip_tiles(w, t, key_tiles, t.key_tiles);
+        consumed += t.key_tiles;
         store(r, w, t, row0);
     }
 }

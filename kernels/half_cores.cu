@@ -44,7 +44,7 @@ extern "C" __global__ void __launch_bounds__(THREADS) half_cores(const HalfCores
     load_rows<BR>(base, p.q.data + t.batch * p.q.batch + t.head * p.q.head + row0 * p.q.row, p.q.row, work.Nq - t.row0);
 
     float O[ROWS][FOURS][4] = {}, l[ROWS] = {}, shift[ROWS];  // P = 2^(scale s - shift)
-    UNROLL for (int i = 0; i < ROWS; i++) shift[i] = MINUS_INFINITY;
+    UNROLL for (int i = 0; i < ROWS; i++) shift[i] = LOWEST;
 #pragma unroll 1
     for (int first = 0; first < t.key_tiles * BC; first += BC) {
         load_rows<BC>(base + KV_AT, k + first * p.k.row, p.k.row, work.Nk - first);
@@ -59,16 +59,14 @@ extern "C" __global__ void __launch_bounds__(THREADS) half_cores(const HalfCores
                 S[i][j] = fmaf(a[i].v[x], b[j].v[x], S[i][j]);
         }
         UNROLL for (int i = 0; i < ROWS; i++) {
-            const int seen = keys_of(work, t.row0 + my_row + i) - first - across;
+            const Seen seen = seen_of(work, t.row0 + my_row + i, first + across);
             float top = MINUS_INFINITY;
             UNROLL for (int j = 0; j < KEYS; j++) {
-                if (ACROSS * j >= seen) S[i][j] = MINUS_INFINITY;
+                if (ACROSS * j >= seen.end || (WINDOW && ACROSS * j < seen.first)) S[i][j] = MINUS_INFINITY;
                 top = fmaxf(top, S[i][j]);
             }
             top = lanes_max<ACROSS>(top);
-            // A row that has seen no key yet keeps its l and O, which are 0.
-            const float next = top == MINUS_INFINITY && shift[i] == MINUS_INFINITY ? 0 : fmaxf(shift[i], top * p.scale);
-            const float shrink = exp2_fast(shift[i] - next);
+            const float next = fmaxf(shift[i], top * p.scale), shrink = exp2_fast(shift[i] - next);
             l[i] *= shrink, shift[i] = next;
             UNROLL for (int g = 0; g < FOURS; g++) UNROLL for (int x = 0; x < 4; x++) O[i][g][x] *= shrink;
             UNROLL for (int j = 0; j < KEYS; j++) {

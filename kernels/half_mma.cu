@@ -4,7 +4,7 @@
 //           to operand without leaving them. The exponentials of SUB keys are taken together; while one warp takes them, the tensor cores multiply for
 //           another one, so that no warp needs to compute ahead (which was tried, and cost more than it won).
 // Geometry: batches * heads * ceil(Nq/BR) blocks, BR = 16 MI rows a warp; K and V pass in tiles of BC keys. Causal: keys behind a
-//           tile's diagonal are not touched, the longest tiles come first, and only keys at the diagonal pay for a mask.
+//           tile's diagonal, and before its window, are not touched, the longest tiles come first, and only keys at the diagonal pay for a mask.
 // Shared:   w (BR + 4 BC) bytes, w = 2 d rounded up to 64, 128 or 256: Q, two tiles of K, two of V. The next tile is on its way
 //           while this one is used; a block waits once a tile.
 // Limits:   Compute capability 8.0, for fp16 also 7.5 (no copies beside the work there). d a multiple of 8 up to 128; rows of
@@ -50,11 +50,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_mma(const Hal
         if (j + 1 < t.key_tiles) fetch(j + 1);
         UNROLL for (int u = 0; u < SUBS; u++) {
             const int first = j * BC + u * SUB;
-            if (first > 0 && first >= keys_of(work, warp_row + 16 * MI - 1)) continue;  // none of the warp's rows sees a key
+            // None of the warp's rows sees a key.
+            if (first > 0 && first >= keys_of(work, warp_row + 16 * MI - 1)) continue;
+            if (WINDOW && first > 0 && first + SUB <= first_key_of(work, warp_row)) continue;
             forget();
             const unsigned at = base + BR * ROW + j % 2 * TILE + u * SUB * ROW;
             attend(b, r, work, at, at + 2 * TILE, first == 0, [&](Scores& S) {
-                if (first + SUB <= keys_of(work, warp_row)) return;  // all rows see all keys
+                if (!needs_mask(work, warp_row, 16 * MI, first, SUB)) return;
                 UNROLL for (int i = 0; i < MI; i++) mask(S[i], work, warp_row + 16 * i + threadIdx.x % 32 / 4, first);
             });
         }

@@ -63,9 +63,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const unsigned base = shared_address(shared), ring = base + BR * ROW + warp * RING, stats = base + STATS_AT;
 
-    const int least_keys = keys_of(p, row0 / p.group), keys = keys_of(p, (min(rows, row0 + BR) - 1) / p.group);
-    const int parts = max(0, ceil_div(keys, SUB)), share = parts / p.splits, more = parts - share * p.splits;
-    const int first_part = share * split + min(split, more) + warp, last_part = share * (split + 1) + min(split + 1, more);
+    const int first_row = row0 / p.group, last_row = (min(rows, row0 + BR) - 1) / p.group, keys = keys_of(p, last_row);
+    const int hidden = WINDOW ? max(0, min(first_key_of(p, first_row), keys)) / SUB : 0;  // parts that no row sees
+    const int parts = max(0, ceil_div(keys, SUB)) - hidden, share = parts / p.splits, more = parts - share * p.splits;
+    const int first_part = hidden + share * split + min(split, more) + warp;
+    const int last_part = hidden + share * (split + 1) + min(split + 1, more);
     const int mine = max(0, ceil_div(last_part - first_part, WARPS));
     const Rows<32, ONCE> K(p.k, batch, kv_head, first_part * SUB), V(p.v, batch, kv_head, first_part * SUB);
     auto fetch = [&](int n) {
@@ -93,12 +95,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
     Products b(base);
     b.load_q();
     RowState r[MI];
-    int seen[MI][2];  // how many keys this thread's rows see
+    Seen seen[MI][2];  // the keys that this thread's rows see
     UNROLL for (int i = 0; i < MI; i++) {
         zero(r[i]);
         UNROLL for (int e = 0; e < 4; e++) r[i].l[e] = 0;
         UNROLL for (int h = 0; h < 2; h++)
-            r[i].shift[h] = 0, seen[i][h] = keys_of(p, (row0 + i * 16 + h * 8 + lane / 4) / p.group);
+            r[i].shift[h] = 0, seen[i][h] = seen_of(p, (row0 + i * 16 + h * 8 + lane / 4) / p.group, 0);
     }
 #pragma unroll 1
     for (int n = 0; n < mine; n++) {
@@ -108,8 +110,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
         const unsigned at = ring + n % STAGES * 2 * TILE;
         const int first = (first_part + n * WARPS) * SUB;
         attend(b, r, p, at, at + TILE, n == 0, [&](Scores& S) {
-            if (first + SUB <= least_keys) return;
-            UNROLL for (int i = 0; i < MI; i++) mask(S[i], seen[i][0] - first, seen[i][1] - first);
+            if (!needs_mask(p, first_row, last_row - first_row + 1, first, SUB)) return;
+            UNROLL for (int i = 0; i < MI; i++) mask(S[i], seen[i][0].after(first), seen[i][1].after(first));
         });
     }
 

@@ -31,6 +31,7 @@ struct HalfWork {
     float scale;                 // of the scores, times log2(e); more than 0
     float unscale, room;         // 1 / scale, and (RESCALE_THRESHOLD + BIAS) / scale: what a score may reach (outgrown)
     int lse_rows;                // Nq, also where Nq is a sequence's
+    int window;                  // WINDOW: of the keys that a row sees by causal_offset, the last so many
     const Sequence* sequences;   // SEQUENCES: of each tile of rows, its sequence
 };
 
@@ -41,22 +42,39 @@ constexpr float BIAS = BFLOAT16 ? 0 : 7;  // P is held as 2^(s - m + BIAS): fp16
 struct RowTile {
     int row0, head, batch;
     int key_tiles;  // that some row sees; at least one, so that every tile is alike
+#if WINDOW
+    int hidden;  // keys before these, whole tiles
+#else
+    static constexpr int hidden = 0;
+#endif
 #if SEQUENCES
     Sequence sequence;  // in which row0 is counted
     __device__ __forceinline__ int first_row() const { return sequence.row; }
-    __device__ __forceinline__ int first_key() const { return sequence.key; }
+    __device__ __forceinline__ int first_key() const { return sequence.key + hidden; }
 #else
     __device__ __forceinline__ int first_row() const { return 0; }
-    __device__ __forceinline__ int first_key() const { return 0; }
+    __device__ __forceinline__ int first_key() const { return hidden; }
 #endif
 };
 
-// How many keys a row sees: always the first ones. Not more than 0 where it sees none.
+// How many keys a row sees: always the first ones, or, WINDOW, up to before which. Not more than 0 where it sees none.
 __device__ __forceinline__ int keys_of(const HalfWork& p, int row) {
     return CAUSAL ? min(p.Nk, row + p.causal_offset + 1) : p.Nk;
 }
 __device__ __forceinline__ int key_tiles_of(const HalfWork& p, int last_row) {
     return max(1, ceil_div(keys_of(p, last_row), BC));
+}
+
+// A tile of BR rows, and as many tiles of keys as see some of them: all of those before the last, or, WINDOW, those from the first
+// one on that is not hidden from all rows.
+__device__ __forceinline__ RowTile tile_of(const HalfWork& p, int tile, int head, int batch) {
+    RowTile t;
+    t.row0 = tile * BR, t.head = head, t.batch = batch, t.key_tiles = key_tiles_of(p, tile * BR + BR - 1);
+#if WINDOW
+    const int skipped = min(first_key_of(p, t.row0) / BC, t.key_tiles - 1);
+    t.hidden = skipped * BC, t.key_tiles -= skipped;
+#endif
+    return t;
 }
 
 #if SEQUENCES
@@ -68,18 +86,34 @@ __device__ __forceinline__ HalfWork of_sequence(const HalfWork& p, const Sequenc
     if (p.lse) one.lse += s.row;
     return one;
 }
-__device__ __forceinline__ HalfWork work_of(const HalfWork& p, const RowTile& t) { return of_sequence(p, t.sequence); }
+#endif
+#if SEQUENCES || WINDOW
+// What a tile's rows and keys are counted in: its sequence, and the keys that are not hidden from all of its rows.
+__device__ __forceinline__ HalfWork work_of(const HalfWork& p, const RowTile& t) {
+#if SEQUENCES
+    HalfWork one = of_sequence(p, t.sequence);
+#else
+    HalfWork one = p;
+#endif
+    one.Nk -= t.hidden, one.causal_offset -= t.hidden;
+    return one;
+}
+#else
+__device__ __forceinline__ const HalfWork& work_of(const HalfWork& p, const RowTile&) { return p; }
+#endif
+
+#if SEQUENCES
 
 // Tiles of a sequence follow one another; causal: the longest ones of all heads first.
 __device__ __forceinline__ RowTile row_tile(const HalfWork& p, int n) {
     const Sequence s = p.sequences[n / p.heads];
     const int rest = n - s.tile * p.heads, before = CAUSAL ? rest / p.heads : rest / s.tiles;
     const int head = CAUSAL ? rest - before * p.heads : before, tile = CAUSAL ? s.tiles - 1 - before : rest - before * s.tiles;
-    return {tile * BR, head, s.batch, key_tiles_of(of_sequence(p, s), tile * BR + BR - 1), s};
+    RowTile t = tile_of(of_sequence(p, s), tile, head, s.batch);
+    t.sequence = s;
+    return t;
 }
 #else
-__device__ __forceinline__ const HalfWork& work_of(const HalfWork& p, const RowTile&) { return p; }
-
 // Causal: the longest tiles first, of a section of heads at a time.
 __device__ __forceinline__ RowTile row_tile(const HalfWork& p, int n) {
     int tile, head;
@@ -91,7 +125,7 @@ __device__ __forceinline__ RowTile row_tile(const HalfWork& p, int n) {
         head = n / p.row_tiles, tile = n - head * p.row_tiles;
     }
     const int batch = head / p.heads;
-    return {tile * BR, head - batch * p.heads, batch, key_tiles_of(p, tile * BR + BR - 1)};
+    return tile_of(p, tile, head - batch * p.heads, batch);
 }
 #endif
 
@@ -127,7 +161,10 @@ template <int N> __device__ __forceinline__ void exponentiate(float (&S)[N][4], 
 template <int N> __device__ __forceinline__ void begin_maximum(const float (&S)[N][4], RowState& r, float scale) {
     float m[2];
     row_tops(S, m);
-    UNROLL for (int h = 0; h < 2; h++) r.shift[h] = fmaf(m[h] == MINUS_INFINITY ? 0 : m[h], scale, -BIAS);  // or without keys
+    UNROLL for (int h = 0; h < 2; h++) {
+        r.shift[h] = fmaf(m[h] == MINUS_INFINITY ? 0 : m[h], scale, -BIAS);  // or without keys
+        if (WINDOW && m[h] == MINUS_INFINITY) r.shift[h] = LOWEST;  // its keys may be still to come
+    }
     UNROLL for (int e = 0; e < 4; e++) r.l[e] = 0;
 }
 // Lazy: m stays until a score has passed it so far that P could pass 2^(BIAS + RESCALE_THRESHOLD). Scores are compared as
@@ -136,6 +173,7 @@ template <int N> __device__ __forceinline__ bool outgrown(const float (&S)[N][4]
     int top[2] = {0, 0};
     UNROLL for (int n = 0; n < N; n++) UNROLL for (int h = 0; h < 2; h++) raise_bits(top[h], S[n][2 * h], S[n][2 * h + 1]);
     bool grown = false;
+    if (WINDOW) grown |= r.shift[0] == LOWEST || r.shift[1] == LOWEST;  // whatever its bits are times a tiny number
     UNROLL for (int h = 0; h < 2; h++) grown |= top[h] > max(-1, __float_as_int(fmaf(r.shift[h], p.unscale, p.room)));
     return grown;
 }
@@ -158,15 +196,24 @@ template <int N> __device__ __forceinline__ void round_weights(const float (&S)[
     UNROLL for (int n = 0; n < N; n++) UNROLL for (int h = 0; h < 2; h++)
         P[n / 2][n % 2 * 2 + h] = pack(S[n][2 * h], S[n][2 * h + 1]);
 }
-// No weight for keys that a row does not see. `keys`: how many this thread's two rows see, counted from the first score's.
-template <int N> __device__ __forceinline__ void mask(float (&S)[N][4], int keys, int keys_below) {
+__device__ __forceinline__ Seen seen_of(const HalfWork& p, int row, int from) {
+    return Seen{first_key_of(p, row), keys_of(p, row)}.after(from);
+}
+// No weight for keys that a row does not see, of this thread's two rows; they are counted from the first score's.
+template <int N> __device__ __forceinline__ void mask(float (&S)[N][4], Seen seen, Seen below) {
     const int column = threadIdx.x % 4 * 2;
-    UNROLL for (int h = 0; h < 2; h++) UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 2; e++)
-        if (n * 8 + e >= (h ? keys_below : keys) - column) S[n][2 * h + e] = MINUS_INFINITY;
+    UNROLL for (int h = 0; h < 2; h++) UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 2; e++) {
+        const Seen& row = h ? below : seen;
+        if (n * 8 + e >= row.end - column || (WINDOW && n * 8 + e < row.first - column)) S[n][2 * h + e] = MINUS_INFINITY;
+    }
 }
 // The same for rows that follow each other, of which this thread's first is `row`; `first` is the first key's number.
 template <int N> __device__ __forceinline__ void mask(float (&S)[N][4], const HalfWork& p, int row, int first) {
-    mask(S, keys_of(p, row) - first, keys_of(p, row + 8) - first);
+    mask(S, seen_of(p, row, first), seen_of(p, row + 8, first));
+}
+// Whether some row of `rows` from `row` on does not see all of `count` keys from `first` on.
+__device__ __forceinline__ bool needs_mask(const HalfWork& p, int row, int rows, int first, int count) {
+    return first + count > keys_of(p, row) || (WINDOW && first < first_key_of(p, row + rows - 1));
 }
 
 // ---- O

@@ -5,6 +5,9 @@
 #ifndef CAUSAL  // whether a row sees no key behind the diagonal (mask.cuh)
 #define CAUSAL 0
 #endif
+#ifndef WINDOW  // of causal workloads: whether a row sees the last ones of these keys alone
+#define WINDOW 0
+#endif
 
 template <class T> struct Matrix {  // of each batch and head, its rows one after the other
     T* data;
@@ -24,4 +27,5 @@ struct Params {
     int splits;         // of the keys (split-KV)
     float scale;        // of the scores: 1/sqrt(d)
     int causal_offset;  // causal: row i sees the keys 0 to i + causal_offset
+    int window;         // WINDOW: of these, the last so many
 };

@@ -36,8 +36,8 @@ __device__ __forceinline__ Task task_of(unsigned block, const Params& p)
     const unsigned row_blocks = ceil_div(p.Nq, BR);
     if (CAUSAL) {
         const InSection at = in_section(block, row_blocks, p);
-        const int row0 = (row_blocks - 1 - at.n) * BR;
-        return {at.batch, row0, 0, 0, keys_of(p, row0 + BR - 1)};
+        const int row0 = (row_blocks - 1 - at.n) * BR, last_key = keys_of(p, row0 + BR - 1);
+        return {at.batch, row0, 0, WINDOW ? min(first_key_of(p, row0), last_key) / BC * BC : 0, last_key};
     }
     const int batch = block / row_blocks;
     return {batch, int(block % row_blocks) * BR, 0, 0, p.Nk};

@@ -3,6 +3,7 @@
 import math
 from collections.abc import Iterable
 from dataclasses import replace
+from operator import index
 from typing import Any
 
 import numpy as np
@@ -10,14 +11,25 @@ import numpy as np
 from hw4cli.arrays.operand import LAYOUTS, NUMPY, Operand
 from hw4cli.errors import InputError
 from hw4cli.plans.dispatch import Choice
-from hw4cli.problem.workload import BOTTOM_RIGHT, TOP_LEFT, AbsMax, Magnitudes, Workload, scale_problem, size_problem
+from hw4cli.problem.workload import (
+    BOTTOM_RIGHT,
+    MOST,
+    TOP_LEFT,
+    AbsMax,
+    Magnitudes,
+    Workload,
+    is_whole,
+    scale_problem,
+    size_problem,
+)
 
 LONGEST_SHOWN = 60  # letters
+ALL = -1  # keys of one side
+Window = tuple[int, int]  # of keys that a row sees, before and behind the one that is its own; ALL
 # What is not computed, and the arguments by which other libraries' attention is asked for it.
 NOT_SUPPORTED = {
     "dropout": {"dropout", "dropout_p"},
     "a bias, or a mask that is not causal,": {"attn_mask", "attn_bias", "bias", "mask", "alibi_slopes", "softcap"},
-    "a window of keys": {"window", "window_size", "sliding_window"},
     "a cache of keys that grows": {"cache_seqlens", "block_table", "page_table"},
 }
 
@@ -25,6 +37,8 @@ NOT_SUPPORTED = {
 # What other libraries call an argument of ours.
 MEANT = {
     "is_causal": "causal",
+    "window_size": "window",
+    "sliding_window": "window",
     "softmax_scale": "scale",
     "sm_scale": "scale",
     "seqlens": "lengths",
@@ -59,6 +73,7 @@ def checked_workload(
     causal: bool,
     align: str,
     scale: Any,
+    window: Window | None = None,
 ) -> Workload:
     """What arrays of one of the element types `dtypes` and the shapes (batch, heads, N, d) ask for. Raises TypeError or
     ValueError where they do not fit together, or where the scale is no number with which kernels can compute."""
@@ -73,11 +88,45 @@ def checked_workload(
     if 0 in q or 0 in k:
         raise ValueError(f"there is nothing to compute: (batch, heads, N, d) of q and k are {shapes}")
     check_align(align)
-    offset = Nk - Nq if causal and align == BOTTOM_RIGHT else 0
-    work = Workload(dtype, batch, heads, kv_heads, Nq, Nk, d, causal, offset)
+    work = masked(Workload(dtype, batch, heads, kv_heads, Nq, Nk, d), causal, align, window)
     if problem := size_problem(work):
         raise ValueError(problem)
     return work if scale is None else replace(work, scale=_checked_scale(scale))
+
+
+def masked(work: Workload, causal: bool, align: str, window: Window | None = None) -> Workload:
+    """The workload with a mask. Raises ValueError for a window in arrays that are too long for kernels to count in."""
+    if not causal and window is None:
+        return work
+    diagonal = work.Nk - work.Nq if align == BOTTOM_RIGHT else 0  # the key of the first row
+    if window is None:
+        return replace(work, causal=True, offset=diagonal)
+    most = work.Nq + work.Nk
+    if most > MOST // 2:
+        raise ValueError(f"Nq and Nk are {most:,} together: with a window they must be at most {MOST // 2:,}")
+    left, right = (most if side == ALL else min(side, most) for side in window)
+    right = 0 if causal else right
+    found = replace(work, causal=True, offset=diagonal + right, window=left + right + 1)
+    if found.keys_of(work.Nq - 1).start == 0:  # the last row sees the first key, if it is not behind the diagonal
+        found = replace(found, window=0)
+    return found if found.window or causal or len(found.keys_of(0)) < work.Nk else work
+
+
+def checked_window(window: Any) -> Window | None:
+    """How many keys before that of its own a row sees, and how many behind it, with ALL for None and -1; None for all
+    of both. Raises TypeError or ValueError for what are no two whole numbers."""
+    if window is None:
+        return None
+    sides = tuple(window) if isinstance(window, Iterable) and not isinstance(window, str | bytes) else ()
+    if len(sides) != 2 or not all(side is None or is_whole(side) for side in sides):
+        raise TypeError(
+            f"window is {_shown(window)}: give (left, right), how many keys before and behind its own a row sees; "
+            "None for all"
+        )
+    left, right = (ALL if side is None else index(side) for side in sides)
+    if left < ALL or right < ALL:
+        raise ValueError(f"window is {_shown(window)}: give numbers from 0 on, or None for all keys of a side")
+    return None if left == right == ALL else (left, right)
 
 
 def check_align(align: str) -> None:

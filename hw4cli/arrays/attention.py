@@ -3,15 +3,18 @@
 import functools
 import math
 import threading
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any, Never
 
 from hw4cli.arrays.arguments import (
+    Window,
     check_flags,
     check_layout,
     check_out,
     checked_bounds,
     checked_error,
+    checked_window,
     checked_workload,
     refuse,
 )
@@ -46,8 +49,9 @@ from hw4cli.arrays.staged import Staged, is_loadable
 from hw4cli.device.gpu import Gpu, import_cupy
 from hw4cli.device.launcher import Prepared, forgets
 from hw4cli.plans.dispatch import AUTO
-from hw4cli.plans.kernels16 import KERNELS16, check_on_cpu, kernel_within, takes_sequences
+from hw4cli.plans.kernels16 import ENTRIES16, KERNELS16, check_on_cpu, kernel_within, takes_sequences
 from hw4cli.plans.ladder import VARIANTS
+from hw4cli.plans.plan import Kernel
 from hw4cli.problem.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, Workload
 
 DTYPES = (FLOAT16, BFLOAT16, FLOAT32)
@@ -60,6 +64,7 @@ def attention(
     *,
     causal: bool = False,
     align: str = BOTTOM_RIGHT,
+    window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
     layout: str = "BHND",
     kernel: str = AUTO,
@@ -79,6 +84,8 @@ def attention(
     q is (batch, heads, Nq, d), k and v are (batch, kv_heads, Nk, d), or with layout="BNHD" (batch, N, heads, d); heads
     is a multiple of kv_heads. Elements are float16, bfloat16 or float32; d is 1 to 128.
     causal: row i sees the keys up to i + Nk - Nq, or, with align="top-left", up to i; a row that sees none gives 0.
+    window: (left, right), of how many keys before this one, and behind it, row i sees no others; None for all, and
+    causal, none behind it. Time is that of the keys that are seen.
     scale: 1/sqrt(d) by default. `max_error`, the error that is allowed, and `bounds`, the largest |element| of q, k and
     v, choose the kernel; without bounds they are read, which waits for the GPU: float32 always, 16 bits for max_error.
 
@@ -95,7 +102,7 @@ def attention(
     and float32 ones whose rows do not follow one another; nothing else is. Any thread may call, and a CUDA graph may
     capture a call without lengths.
 
-    Raises TypeError for arrays of other libraries or element types, and for dropout, biases and windows, which are not
+    Raises TypeError for arrays of other libraries or element types, and for dropout and biases, which are not
     supported; ValueError for shapes, strides, devices or options that do not fit; MachineError if the GPU cannot do it.
 
     >>> import numpy as np
@@ -107,8 +114,10 @@ def attention(
     numbers: Any = ()
     if not lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None:
         numbers = asked(lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k)
+    if window is not None:
+        window = checked_window(window)
     plain = flags and out is None
-    options = (causal, align, scale, layout, kernel, max_error, bounds, return_lse, *numbers) if plain else None
+    options = (causal, align, scale, layout, kernel, max_error, bounds, return_lse, window, *numbers) if plain else None
     if options and not not_supported and are_plain(options[:6], bounds):
         call = FORWARD.find(options, (q, k, v)) if not numbers or is_enqueued(q) else None
         made = forward(call, q, k, v) if call is not None else None
@@ -128,6 +137,7 @@ def attention(
             bounds,
             causal=causal,
             align=align,
+            window=window,
             scale=scale,
             layout=layout,
             kernel=kernel,
@@ -135,7 +145,7 @@ def attention(
             return_lse=return_lse,
         )
     operands = operand("q", q, layout), operand("k", k, layout), operand("v", v, layout)
-    work = workload_of(operands, causal, align, scale)
+    work = workload_of(operands, causal, align, scale, window)
     allowed, reach = checked_error(max_error), checked_bounds(bounds)
     _check_kernel(kernel, work, operands[0])
     like_q = operands[0]
@@ -171,7 +181,7 @@ def _of_sequences(
     `key`: of a call that may be remembered, else None."""
     packed = numbers.packed
     operands = tuple(four_dimensions(name, x, layout, packed) for name, x in zip("qkv", arrays, strict=True))
-    work = workload_of(operands, options["causal"], options["align"], options["scale"])
+    work = workload_of(operands, *(options[name] for name in ("causal", "align", "scale", "window")))
     sequences = sequences_of(work.batch, work.Nq, work.Nk, numbers)
     reach = checked_bounds(bounds)
     allowed = checked_error(options["max_error"])
@@ -212,13 +222,15 @@ def _of_sequences(
     return result if lse is None else (result, lse)
 
 
-def workload_of(operands: tuple[Operand, ...], causal: bool, align: str, scale: Any) -> Workload:
+def workload_of(
+    operands: tuple[Operand, ...], causal: bool, align: str, scale: Any, window: Window | None = None
+) -> Workload:
     """What q, k and v ask for. Raises TypeError or ValueError where they do not fit together, or the scale is wrong."""
     q, k, v = operands
     if q.dtype in DTYPES:  # else that is what is wrong
         for other in (k, v):
             check_like(other, q, "q")
-    return checked_workload(q.dtype, DTYPES, q.shape, k.shape, v.shape, causal, align, scale)
+    return checked_workload(q.dtype, DTYPES, q.shape, k.shape, v.shape, causal, align, scale, window)
 
 
 def check_like(other: Operand, first: Operand, name: str) -> None:
@@ -237,6 +249,15 @@ def _check_kernel(kernel: str, work: Workload, q: Operand) -> None:
     if kernel not in known:
         where = "on the CPU" if q.library == NUMPY else f"for {work.dtype}"
         raise ValueError(f"kernel is {kernel!r}: {where} give {' or '.join(map(repr, known))}")
+    entries: Mapping[str, Kernel] = VARIANTS if work.dtype == FLOAT32 else ENTRIES16
+    check_window(kernel, work, entries)
+
+
+def check_window(kernel: str, work: Workload, entries: Mapping[str, Kernel]) -> None:
+    """Raise ValueError for a kernel that is named, and computes no windows, where a window is asked for."""
+    if kernel != AUTO and work.window and not entries[kernel].windows:
+        able = " or ".join(repr(name) for name in (AUTO, *entries) if name == AUTO or entries[name].windows)
+        raise ValueError(f"kernel {kernel!r} computes no windows of keys: give {able}")
 
 
 def check_rows(x: Operand) -> None:

@@ -28,12 +28,15 @@ from hw4cli.device.gpu import Gpu
 from hw4cli.device.launcher import SAMPLES, Addresses, Argument, Prepared, Step, prepared
 from hw4cli.plans.bounds import has_bound
 from hw4cli.plans.dispatch import AUTO, Choice, candidates
-from hw4cli.plans.ladder import FALLBACK, VARIANTS
+from hw4cli.plans.flash import LONGEST_SPLIT
+from hw4cli.plans.formulas import MOST_SPLITS
+from hw4cli.plans.ladder import DEFAULT, FALLBACK, VARIANTS
 from hw4cli.plans.launch import ABSMAX_BYTES, Matrices, Matrix, arguments, magnitudes
 from hw4cli.plans.plan import Plan
 from hw4cli.problem.workload import AbsMax, Magnitudes, Workload
 
 FLOAT_BYTES = 4
+MOST_ROWS = 256  # of a tile of flash
 REMEMBERED = 256  # plans, and calls whose launches are prepared
 Place = tuple[tuple[int, ...], tuple[int, ...]]  # shape, strides
 Operands = tuple[Operand, Operand, Operand, Operand]
@@ -53,7 +56,8 @@ class Float32OnGpu:
         kernels can load them (arrays/staged.py), though d, by which scores are scaled, is the true one."""
         heads = work.batch * work.heads
         work = without_needless_mask(work)
-        return self._planned(kernel, Workload.one_head(heads, work.Nk, work.d, work.causal, work.Nq))
+        shape = Workload.one_head(heads, work.Nk, work.d, work.causal, work.Nq)
+        return self._planned(kernel, replace(shape, window=work.window))
 
     def _plan(self, kernel: str, shape: Workload) -> Plan:
         return VARIANTS[kernel].plan(shape, self.gpu.props, copies=False)
@@ -77,12 +81,16 @@ class Float32OnGpu:
             return kernel
         self.check(kernel, work, lse=False)
         kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, work.d, work.Nk, work.causal)
+        keys = work.Nk
+        if work.window:
+            named = () if kernel == AUTO else (kernel,)
+            kernels, keys = tuple(dict.fromkeys((*named, DEFAULT, FALLBACK))), _keys_of_bound(work)
         if not has_usual_scale(work):
             kernels = tuple(name for name in kernels if VARIANTS[name].any_scale)
         found = Magnitudes(*bounds) if bounds else self._magnitudes(work, operands, kernels[0], stream)
         if not found.finite:
             return kernels[-1]
-        return self._chosen(kernels, why, work.d, work.Nk, allowed, found.scaled(work.scale / work.usual_scale))
+        return self._chosen(kernels, why, work.d, keys, allowed, found.scaled(work.scale / work.usual_scale))
 
     def _choose(
         self, kernels: tuple[str, ...], why: str, d: int, Nk: int, allowed: float | None, found: Magnitudes
@@ -177,6 +185,12 @@ class Float32OnGpu:
             return magnitudes(found.get().view(np.float32))
 
 
+def _keys_of_bound(work: Workload) -> int:
+    """Of how many keys the sums are as long as those of a window, whose keys are not split."""
+    longest = work.seen_by(MOST_ROWS)
+    return work.Nk if longest <= LONGEST_SPLIT else max(work.Nk, MOST_SPLITS * longest)
+
+
 def _last(sums: Any) -> Any:
     """(group, batch, kv_heads, N) as (batch, kv_heads, group, N)."""
     return sums.permute(1, 2, 0, 3) if hasattr(sums, "permute") else sums.transpose(1, 2, 0, 3)
@@ -211,7 +225,8 @@ def has_usual_scale(work: Workload) -> bool:
 
 def without_needless_mask(work: Workload) -> Workload:
     """The same workload; without a mask, if its first row sees all keys."""
-    return replace(work, causal=False, offset=0) if work.causal and work.offset + 1 >= work.Nk else work
+    needless = work.causal and not work.window and work.offset + 1 >= work.Nk
+    return replace(work, causal=False, offset=0) if needless else work
 
 
 def is_packed(x: Operand) -> bool:
@@ -236,7 +251,8 @@ def as_batches(work: Workload, operands: tuple[Operand, Operand, Operand, Operan
     group = work.heads // work.kv_heads
 
     def of_batches(batches: int, rows: int) -> Workload:
-        return replace(Workload.one_head(batches, work.Nk, work.d, work.causal, rows), scale=work.scale)
+        shape = Workload.one_head(batches, work.Nk, work.d, work.causal, rows)
+        return replace(shape, scale=work.scale, window=work.window)
 
     if group == 1:
         shape = of_batches(work.batch * work.heads, work.Nq)

@@ -35,6 +35,15 @@ def wide_type(
     return np.float32 if kernel == ON_CPU else np.float64
 
 
+def seen_keys(work: Workload, first: int, rows: int) -> slice:
+    """The keys among which those are that so many rows see: of a window a part, at least one; else all."""
+    if not work.window:
+        return slice(0, work.Nk)
+    last = min(first + rows, work.Nq) - 1
+    start, end = min(work.keys_of(first).start, work.Nk - 1), work.keys_of(last).stop
+    return slice(start, max(start + 1, end))
+
+
 def attention_on_cpu(
     work: Workload,
     operands: tuple[Operand, ...],
@@ -52,10 +61,10 @@ def attention_on_cpu(
 
     @np.errstate(all="ignore")
     def task(batch: int, head: int, first: int) -> None:
-        part = slice(first, first + rows)
-        keys, values = (x[batch, head // group].astype(wide, copy=False) for x in (k, v))
+        part, seen = slice(first, first + rows), seen_keys(work, first, rows)
+        keys, values = (x[batch, head // group, seen].astype(wide, copy=False) for x in (k, v))
         scaled = q[batch, head, part].astype(wide) * wide(work.scale)
-        weighed, total, m = weighed_rows(scaled, keys, values, first, offset, work.Nk)
+        weighed, total, m = weighed_rows(scaled, keys, values, first - seen.start, offset, work.Nk, window=work.window)
         o[batch, head, part] = weighed / np.where(total == 0, 1, total)
         if lse is not None:
             lse[batch, head, part] = (m + np.log(total))[:, 0]

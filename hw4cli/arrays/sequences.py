@@ -49,10 +49,10 @@ class Sequences(NamedTuple):
     def of(self, work: Workload, align: str) -> Workload:
         """The workload of arrays, of which these sequences are computed; those with rows and keys."""
         last = align == BOTTOM_RIGHT and work.causal
+        behind = work.offset - last * (work.Nk - work.Nq)  # keys behind its own that a row sees
         some = (span for span in self.spans if span.rows and span.keys)
-        return replace(
-            work, sequences=tuple(span._replace(offset=last * (span.keys - span.rows)) for span in some), offset=0
-        )
+        spans = tuple(span._replace(offset=last * (span.keys - span.rows) + behind) for span in some)
+        return replace(work, sequences=spans, offset=0)
 
     @property
     def fills_rows(self) -> bool:

@@ -69,7 +69,14 @@ CAUSAL = (
 )
 CAUSAL_SOME = (some_rows(1, 200, 64, 65, 70, causal=True),)
 CAUSAL_LONG = tuple(replace(shape, causal=True) for shape in LONG)
-ALL_FULL, ALL_CAUSAL = (*SHAPES, *LONG, *PROMOTED, *HUGE_SHAPES), (*CAUSAL, *CAUSAL_SOME, *CAUSAL_LONG)
+# Windows, for kernels that compute them: tails, one key alone, tiles of which some rows see no key and others do.
+WINDOWS = (
+    replace(Workload.one_head(2, 131, 64, causal=True), window=40),
+    replace(Workload.one_head(1, 290, 36, causal=True), window=1),
+    replace(some_rows(1, 200, 64, 65, 70, causal=True), window=90),
+)
+ALL_FULL = (*SHAPES, *LONG, *PROMOTED, *HUGE_SHAPES)
+ALL_CAUSAL = (*CAUSAL, *CAUSAL_SOME, *CAUSAL_LONG, *WINDOWS)
 RANDOM_DATA, EQUAL, RISING, HUGE = "random", "Q = 0, V = 3", "rising scores", "huge scores"
 BELOW, UNEVEN = "scores far below 0", "rows of other scales"
 DATA = (RANDOM_DATA, EQUAL, RISING, HUGE)
@@ -78,6 +85,7 @@ FEWER = {
     **dict.fromkeys((*LONG, *CAUSAL_LONG, *WHOLE, *PROMOTED), (RANDOM_DATA, EQUAL)),
     **dict.fromkeys((*LONG[:1], *CAUSAL_LONG[:1]), (RANDOM_DATA, EQUAL, HUGE)),  # maxima of the parts far apart
     **dict.fromkeys((*SOME, *CAUSAL_SOME), (RANDOM_DATA, BELOW, UNEVEN)),
+    **dict.fromkeys(WINDOWS, (RANDOM_DATA, RISING, BELOW)),
     **dict.fromkeys((*FAR, *HUGE_SHAPES), (RANDOM_DATA,)),
 }
 FAR_BELOW = 300.0  # what BELOW takes from every score
@@ -183,7 +191,7 @@ class Trial:
             pairs = shape.B * shape.Nq * shape.N
             seconds = LEAST_SECONDS + 4 * pairs * shape.d / SLOW_RATE
             for schedule in orders:
-                yield kind, Job(path, self.plan, block, width, schedule, rows, far, seconds)
+                yield kind, Job(path, self.plan, block, width, schedule, rows, far, seconds, window=shape.window)
 
 
 def trials_of(
@@ -199,6 +207,8 @@ def trials_of(
     shapes, found = [*shapes], []
     one = replace(props, sms=1)  # which has no use for keys in parts, that would be too short for a promotion
     for shape in shapes:
+        if shape.window and not variant.windows:
+            continue
         if shape in HUGE_SHAPES:
             found += _huge(variant, props, shape, tile)
             continue
@@ -382,7 +392,7 @@ def _allowed(variant: Variant, kind: str, shape: Workload, inputs: Floats, props
 def _wrong(variant: Variant, kind: str, shape: Workload, job: Job, o: Floats, props: DeviceProperties) -> list[str]:
     """What is wrong with an answer, in a sentence, or nothing."""
     allowed = _allowed(variant, kind, shape, job.inputs, props)
-    exact = exact_attention(job.inputs, causal=shape.causal)
+    exact = exact_attention(job.inputs, causal=shape.causal, window=shape.window)
     first, count = job.rows or (0, shape.N)
     wanted = slice(first, first + count)
     with np.errstate(invalid="ignore"):

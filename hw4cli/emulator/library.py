@@ -5,7 +5,7 @@ import math
 import mmap
 import struct
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -209,18 +209,20 @@ class Library:
         far: bool = False,
         record: bool = False,
         replay: Sequence[str] | None = None,
+        window: int = 0,
     ) -> Outcome:
         """Run a plan's launches on inputs (n, 3, N, d); `watched`, with all the checks that the build has.
 
         `lse` asks for each row's log of the sum of exp(score), too. `rows`: so many rows from one on are computed.
         `far`: batches lie more than 2^31 elements apart, at addresses of which most take no memory. `record`: the
         switches between threads; `replay`: with these, in place of a schedule.
+        `window`: of the keys that a row sees, the last so many, for a causal plan.
         """
         memory = Memory(inputs, plan, watched, lse, far)
         self._watch(memory.arrays)
         self.counts.clear()
         first, count = rows or (0, memory.N)
-        shape = Workload.one_head(memory.n, memory.N, inputs.shape[3], Nq=count)
+        shape = replace(Workload.one_head(memory.n, memory.N, inputs.shape[3], Nq=count), window=window)
         q, k, v, o = memory.matrices
         q, o = (m._replace(data=m.data + 4 * first * memory.d) for m in (q, o))
         params = _words(arguments(plan, shape, (q, k, v, o), memory.scratch, memory.lse, first))

@@ -50,6 +50,7 @@ class Job:
     seconds: float = 60.0  # of processor time that it may take
     record: bool = False  # what the order of turns differs in from the usual one
     replay: tuple[str, ...] | None = None  # these switches in place of a schedule
+    window: int = 0  # causal: of the keys that a row sees, the last so many
     huge: Workload | None = None  # then there is no answer, and indices alone are looked at (far.py)
 
 
@@ -160,6 +161,7 @@ def main() -> None:
                         far=job.far,
                         record=job.record,
                         replay=job.replay,
+                        window=job.window,
                     )
             except MachineError:
                 if not job.far and not job.huge:

@@ -7,13 +7,13 @@ from hw4cli.errors import MachineError
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.launch import COORDINATES, Matrix, coordinates
-from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
+from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, window_macros
 from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
 
 NAME = "backward"
 DELTA_ROWS = 32  # lanes to a row of delta
 # BackwardParams in kernels/gradients.cuh.
-_LAYOUT = struct.Struct("@" + 8 * COORDINATES + "QqqQ" + "6i" + "fi" + "0Q")
+_LAYOUT = struct.Struct("@" + 8 * COORDINATES + "QqqQ" + "6i" + "fii" + "0Q")
 
 
 class Tile(NamedTuple):
@@ -81,6 +81,7 @@ def plan(work: Workload, props: DeviceProperties, tile: Tile | None = None) -> P
         "ELEMENT_BITS": 32 if work.dtype == FLOAT32 else 16,
         "BFLOAT16": int(work.dtype == BFLOAT16),
         **({"CAUSAL": 1} if work.causal else {}),
+        **window_macros(work),
     }
     threads, shared = best.threads, best.shared(width)
     rows = work.batch * work.heads * work.Nq
@@ -97,4 +98,4 @@ def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any = None)
     """The one argument of each launch. It has no tensor maps, which `encode` would make."""
     sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, work.offset)
     memory = *arrays.log_sums(work), arrays.scratch
-    return _LAYOUT.pack(*coordinates(*arrays.matrices), *memory, *sizes, work.scale, arrays.whole)
+    return _LAYOUT.pack(*coordinates(*arrays.matrices), *memory, *sizes, work.scale, arrays.whole, work.window)

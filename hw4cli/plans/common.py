@@ -84,6 +84,8 @@ def splits_for(
         blocks = formulas.row_blocks(shape.B, shape.Nq, tile["BR"])
         if tile.get("BALANCED") and blocks >= props.sms:
             return 1
+        if shape.window:  # all blocks have as many keys
+            return 1
         if shape.causal:
             return causal_split_count(shape, tile, props.sms, longest, causal_cost, most)
         return split_count(blocks, shape.N, tile["BC"], tile["BLOCKS"], props.sms, longest, cost)

@@ -146,6 +146,7 @@ FLASH = Variant(
     colour=("#1c66c9", "#78b0ff"),
     emulated=8e8,
     lse=True,
+    windows=True,
     proven=True,
     automatic=True,
     native=True,

@@ -30,6 +30,7 @@ WGMMA = ArrayKernel(
     planned=backwardwgmma.plan,
     packed=backwardwgmma.arguments,
     work=gradientwork.warpgroups,
+    windows=True,
     persistent=True,
 )
 
@@ -41,6 +42,7 @@ MMA = ArrayKernel(
     planned=backwardmma.plan,
     packed=backwardmma.arguments,
     work=gradientwork.fragments,
+    windows=True,
 )
 
 CORES = ArrayKernel(
@@ -51,6 +53,7 @@ CORES = ArrayKernel(
     planned=backward.plan,
     packed=backward.arguments,
     work=gradientwork.cores,
+    windows=True,
 )
 
 ATOMIC = ArrayKernel(

@@ -9,7 +9,7 @@ from hw4cli.errors import MachineError
 from hw4cli.plans.common import RESCALE_THRESHOLD
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import COORDINATES, Box, Matrix, coordinates
-from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
+from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, window_macros
 from hw4cli.problem.workload import BFLOAT16, Workload
 
 NAME = "half"
@@ -27,7 +27,7 @@ Q_BUFFERS = 2  # tiles of Q: the next one comes while one is used
 L2_BYTES, LEAST_SECTION, MOST_SECTION = 32 << 20, 8, 64
 MAP_BYTES, PARAMS_BYTES = 128, 512
 # HalfWork in kernels/halfrows.cuh.
-_LAYOUT = struct.Struct(f"<{COORDINATES} Q 10i 3f i Q")
+_LAYOUT = struct.Struct(f"<{COORDINATES} Q 10i 3f 2i 4x Q")
 SEQUENCE_BYTES = 32  # of Sequence there
 
 
@@ -94,6 +94,7 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
         "Q_BUFFERS": Q_BUFFERS,
         "COLUMNS": columns(work),
         "CAUSAL": int(work.causal),
+        **window_macros(work),
         "BFLOAT16": int(work.dtype == BFLOAT16),
         "ONES": int(how.ones),
         "AHEAD": int(how.ahead),
@@ -186,7 +187,7 @@ def work_arguments(work: Workload, planned: Plan, row_tiles: int, tiles: int, ar
         *(work.heads, work.heads // work.kv_heads, work.batch * work.heads, work.Nq, work.Nk, work.offset),
         *(row_tiles, tiles, planned.splits, heads_together(work)),
         *(factor, unscale, (RESCALE_THRESHOLD + bias(work)) * unscale),
-        *(work.Nq, arrays.scratch + planned.layout.sequences if planned.table else 0),
+        *(work.Nq, work.window, arrays.scratch + planned.layout.sequences if planned.table else 0),
     )
 
 

@@ -12,7 +12,7 @@ from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.half import FEW_ROWS, Arrays, columns, sequence_macros, with_sequences, work_arguments
 from hw4cli.plans.launch import COORDINATES, coordinates
-from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
+from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, window_macros
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 
 MMA = "half_mma"
@@ -74,6 +74,7 @@ def common_macros(work: Workload) -> dict[str, int]:
         "D": work.d,
         "COLUMNS": columns(work),
         "CAUSAL": int(work.causal),
+        **window_macros(work),
         "BFLOAT16": int(work.dtype == BFLOAT16),
         **sequence_macros(work),
     }
@@ -188,8 +189,9 @@ def split_plan(work: Workload, props: DeviceProperties, chosen: SplitTiling | No
     check_shared(SPLIT, how, shared, props)
     units = work.batch * work.kv_heads * ceil_div(packed_rows(work), rows)
     all_rows, resident = work.batch * work.heads * work.Nq, how.blocks * props.sms
-    cost = 2 * all_rows / (work.Nk * resident)  # as much memory as so many keys, written and read
-    splits = min(how.splits, MOST_SPLITS) or split_count(units, ceil_div(work.Nk, how.keys * how.warps), resident, cost)
+    keys = work.seen_by(work.Nq)
+    cost = 2 * all_rows / (keys * resident)  # as much memory as so many keys, written and read
+    splits = min(how.splits, MOST_SPLITS) or split_count(units, ceil_div(keys, how.keys * how.warps), resident, cost)
     first = Launch(SPLIT, units * splits, threads, shared)
     if splits == 1:
         return Plan(SPLIT, macros, (first,))

@@ -7,7 +7,7 @@ from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.half import ATOM, REGISTERS, Arrays, boxes, check_runs, columns, tensor_box, work_arguments
 from hw4cli.plans.half import NAME as HALF
 from hw4cli.plans.launch import Box
-from hw4cli.plans.plan import DeviceProperties, Launch, Plan
+from hw4cli.plans.plan import DeviceProperties, Launch, Plan, window_macros
 from hw4cli.problem.workload import BFLOAT16, Workload
 
 NAME = "half_short"
@@ -64,6 +64,7 @@ def plan(work: Workload, props: DeviceProperties, chosen: ShortTiling | None = N
         "STAGES": how.stages,
         "COLUMNS": max(ATOM, columns(work)) if how.ones else columns(work),
         "CAUSAL": int(work.causal),
+        **window_macros(work),
         "BFLOAT16": int(work.dtype == BFLOAT16),
         "ONES": int(how.ones),
         "REGISTERS": registers,

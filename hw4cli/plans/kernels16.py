@@ -38,7 +38,7 @@ def splits_keys(work: Workload, props: DeviceProperties) -> bool:
     tiles = work.row_tiles(ROWS)
     if 2 * work.Nq > FEW_ROWS and work.Nk <= halfshort.MOST_KEYS and tiles >= props.sms:
         return False
-    return halfmma.packed_rows(work) <= FEW_ROWS or (4 * tiles <= props.sms and work.Nk >= MANY_KEYS)
+    return halfmma.packed_rows(work) <= FEW_ROWS or (4 * tiles <= props.sms and work.seen_by(work.Nq) >= MANY_KEYS)
 
 
 def _half_plan(work: Workload, props: DeviceProperties, tiling: Any = None) -> Plan:
@@ -90,6 +90,7 @@ HALF = ArrayKernel(
     sums=_sums_of_tiles,
     types=TYPES,
     lse=True,
+    windows=True,
     sequences=True,
     persistent=True,
     stamps=True,
@@ -108,6 +109,7 @@ SHORT = ArrayKernel(
     sums=_sums_of_tiles,
     types=TYPES,
     lse=True,
+    windows=True,
     persistent=True,
     launched_by=half.NAME,  # where rows are short
 )
@@ -124,6 +126,7 @@ MMA = ArrayKernel(
     sums=lambda work, planned: Sums(work.Nk, ceil_div(work.Nk, planned.macros["SUB"]), bool(planned.macros["ONES"])),
     types=TYPES,
     lse=True,
+    windows=True,
     sequences=True,
     # warps, fragments of each, keys, keys that are weighed together, blocks of a multiprocessor
     space=tuple(
@@ -143,6 +146,7 @@ SPLIT = ArrayKernel(
     sums=_sums_of_parts,
     types=TYPES,
     lse=True,
+    windows=True,
 )
 
 CORES = ArrayKernel(
@@ -155,6 +159,7 @@ CORES = ArrayKernel(
     sums=lambda work, planned: _sums_of_tiles(work, planned)._replace(cores=True),
     types=TYPES,
     lse=True,
+    windows=True,
     sequences=True,
 )
 
@@ -167,7 +172,7 @@ def kernel16(work: Workload, props: DeviceProperties, name: str = AUTO) -> str:
     if name != AUTO:
         return name
     entries = (ENTRIES16[one] for one in KERNELS16)
-    return next(e.name for e in entries if (e.sequences or not work.sequences) and e.is_automatic(work, props))
+    return next(entry.name for entry in entries if entry.is_automatic(work, props))
 
 
 def takes_sequences(kernel: str) -> bool:

@@ -24,6 +24,7 @@ FIELDS = {
     **dict.fromkeys(("batches", "heads", "Nq", "Nk", "splits"), "i"),
     "scale": "f",
     "causal_offset": "i",
+    "window": "i",
 }
 COORDINATES = "".join(MATRIX.values())  # of struct Matrix, which the structs of all families have for each matrix
 _LAYOUT = struct.Struct("@" + "".join(FIELDS.values()) + "0Q")  # aligned as the compiler does, the end too
@@ -109,4 +110,4 @@ def arguments(
     layout = plan.layout
     parts = (scratch, scratch, scratch + layout.tiles, scratch + layout.row_stats, scratch + layout.partial_o)
     sizes = shape.B, 1, shape.Nq, shape.N, plan.splits
-    return _LAYOUT.pack(*coordinates(*matrices), lse, *parts, *sizes, shape.scale, offset)
+    return _LAYOUT.pack(*coordinates(*matrices), lse, *parts, *sizes, shape.scale, offset, shape.window)

@@ -184,6 +184,17 @@ class Kernel:
     lse: bool = False  # gives each row's log of the sum of exp(score), where that is wanted
     persistent: bool = False  # its blocks stay, and take task after task: any number of them computes the same
     stamps: bool = False  # its code can say what it does when (`hw4 profile --set timeline`)
+    windows: bool = False  # computes windows of keys
+
+    def check_window(self, work: Workload) -> None:
+        """Raise MachineError if a workload has a window of keys, and the kernel computes none."""
+        if work.window and not self.windows:
+            raise MachineError(f"kernel {self.name} computes no windows of keys")
+
+
+def window_macros(work: Workload) -> dict[str, int]:
+    """What kernels are compiled with, beside CAUSAL, for a window of keys (kernels/mask.cuh)."""
+    return {"WINDOW": 1} if work.window else {}
 
 
 class Pieces(NamedTuple):
@@ -441,6 +452,7 @@ class Variant(Kernel):
             )
         if self.file is None and props.warpgroups:  # whose files are others
             props = replace(props, warpgroups=False)
+        self.check_window(shape)
         true_d, shape = shape.d, shape.stored
         given = tile or self.tile(shape, props)
         follows = self.derived(shape, given, props)
@@ -464,7 +476,7 @@ class Variant(Kernel):
         if copies and shape.d != true_d:
             staged = -(-scratch.size // STAGED_AT) * STAGED_AT
             scratch = scratch._replace(size=staged + shape.moved_bytes, staged=staged)
-        macros = {"D": shape.d, **chosen, **({"CAUSAL": 1} if shape.causal else {})}
+        macros = {"D": shape.d, **chosen, **({"CAUSAL": 1} if shape.causal else {})} | window_macros(shape)
         if self.own_scale and shape.d != true_d:
             macros["SCALED"] = true_d
         file = self.file(chosen) if self.file else ""
@@ -472,4 +484,15 @@ class Variant(Kernel):
 
 
 # What is known of one kernel, and not of another that is launched in the same way.
-OF_ONE_KERNEL = {"colour", "lse", "proven", "automatic", "native", "stamps", "emulated", "strategies", "file"}
+OF_ONE_KERNEL = {
+    "colour",
+    "lse",
+    "proven",
+    "automatic",
+    "native",
+    "stamps",
+    "emulated",
+    "strategies",
+    "file",
+    "windows",
+}

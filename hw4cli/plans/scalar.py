@@ -342,6 +342,7 @@ FLOAT64 = Variant(
     work=fused,
     colour=("#30363d", "#d7dde3"),
     lse=True,
+    windows=True,
     proven=True,
     doubles=True,
     any_scale=False,  # it computes 1/sqrt(d) itself

@@ -28,12 +28,12 @@ ORACLE_BYTES = 16 << 20  # of scores that one task of the oracle holds
 HELD, HELD_ON_GPU, AT_ONCE = 32 << 20, 256 << 20, 4
 
 
-def exact_attention(block: Floats, advance: Advance | None = None, causal: bool = False) -> Floats:
+def exact_attention(block: Floats, advance: Advance | None = None, causal: bool = False, window: int = 0) -> Floats:
     """The oracle: O = softmax(QKᵀ/sqrt(d))V of each batch in float64 on all cores, rounded to float32 at the end.
 
     `block` is a float32 array (B, 3, N, d) of Q, K and V, the result a float32 array (B, N, d). `causal`: row i sees
-    the keys 0 to i alone. `advance` is called with the number of rows that were just computed. Raises InputError for
-    an array of another type or shape.
+    the keys 0 to i alone, of these the last `window` ones unless that is 0. `advance` is called with the number of rows
+    that were just computed. Raises InputError for an array of another type or shape.
 
     >>> block = np.zeros((1, 3, 4, 8), np.float32)
     >>> block[:, 2] = 1
@@ -47,25 +47,32 @@ def exact_attention(block: Floats, advance: Advance | None = None, causal: bool 
         q, k, v = (wide[batches, part] for part in range(3))
         if causal:
             k, v = k[:, : rows.stop], v[:, : rows.stop]
-        p, total, _ = _weights(q[:, rows], k, np.arange(rows.start, rows.stop), 0 if causal else None, None)
+        p, total, _ = _weights(q[:, rows], k, np.arange(rows.start, rows.stop), 0 if causal else None, None, window)
         out[:] = (p @ v) / total
 
     return in_parallel(task, (len(block), *block.shape[2:]), max(1, ORACLE_BYTES // (8 * block.shape[2])), advance)
 
 
 def exact_rows(
-    q: Any, k: Any, v: Any, rows: Any = None, *, offset: int | None = None, scale: float | None = None
+    q: Any,
+    k: Any,
+    v: Any,
+    rows: Any = None,
+    *,
+    offset: int | None = None,
+    scale: float | None = None,
+    window: int = 0,
 ) -> tuple[Any, Any]:
     """O (..., rows, d) and the LSE (..., rows) in float64, of rows q (..., rows, d) that see the keys k and v
     (..., Nk, d); of other dimensions before, those of k and v are broadcast.
 
     `rows` are the numbers of the rows, 0, 1, ... if they are not given: row i sees the keys up to i + offset, with
-    offset None all. A row that sees no key is 0, and its LSE -inf. `scale`: 1/sqrt(d) if it is None. All scores are
-    held at once.
+    offset None all; of these the last `window` ones unless that is 0. A row that sees no key is 0, and its LSE -inf.
+    `scale`: 1/sqrt(d) if it is None. All scores are held at once.
     """
     xp = _module_of(q)
     q, k, v = (x.astype("float64") for x in (q, k, v))
-    p, total, top = _weights(q, k, xp.arange(q.shape[-2]) if rows is None else rows, offset, scale)
+    p, total, top = _weights(q, k, xp.arange(q.shape[-2]) if rows is None else rows, offset, scale, window)
     unseen = total == 0
     total[unseen] = 1
     lse = top + xp.log(total)
@@ -74,41 +81,60 @@ def exact_rows(
 
 
 def exact_heads(
-    q: Any, k: Any, v: Any, *, causal: bool = False, offset: int = 0, scale: float | None = None
+    q: Any, k: Any, v: Any, *, causal: bool = False, offset: int = 0, scale: float | None = None, window: int = 0
 ) -> tuple[Any, Any]:
     """O (batch, heads, Nq, d) and the LSE (batch, heads, Nq) in float64.
 
     The arrays are q (batch, heads, Nq, d), k and v (batch, kv_heads, Nk, d); heads is a multiple of kv_heads. `causal`:
-    row i sees the keys 0 to i + offset. All scores are held at once.
+    row i sees the keys 0 to i + offset, of these the last `window` ones unless that is 0. All scores are held at once.
     """
     kv_heads = k.shape[1]
     shared = q.reshape(q.shape[0], kv_heads, q.shape[1] // kv_heads, *q.shape[2:])
-    found = exact_rows(shared, k[:, :, None], v[:, :, None], offset=offset if causal else None, scale=scale)
+    last = offset if causal else None
+    found = exact_rows(shared, k[:, :, None], v[:, :, None], offset=last, scale=scale, window=window)
     return found[0].reshape(q.shape), found[1].reshape(q.shape[:3])
 
 
 def exact_gradients(
-    do: Any, q: Any, k: Any, v: Any, *, causal: bool = False, offset: int = 0, scale: float | None = None
+    do: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool = False,
+    offset: int = 0,
+    scale: float | None = None,
+    window: int = 0,
 ) -> tuple[Any, Any, Any]:
     """dQ, dK and dV of attention, in float64, where O has the gradient dO.
 
     The arrays are do and q (batch, heads, Nq, d), k and v (batch, kv_heads, Nk, d); heads is a multiple of kv_heads.
-    `causal`: row i sees the keys 0 to i + offset. Some rows of the scores of a head are held at once.
+    `causal`: row i sees the keys 0 to i + offset, of these the last `window` ones unless that is 0. Some rows of the
+    scores of a head are held at once.
     """
     xp, (batches, kv_heads), group = _module_of(q), k.shape[:2], q.shape[1] // k.shape[1]
     rows, keys = np.arange(q.shape[2]), np.arange(k.shape[2])
-    found = []
+    found, last = [], offset if causal else None
     for batch in range(batches):
         for head in range(kv_heads):
             share = slice(head * group, (head + 1) * group)
             parts = do[batch, share], q[batch, share], k[batch, head], v[batch, head]
-            found.append(gradients_of_head(*parts, rows, keys, offset=offset if causal else None, scale=scale))
+            found.append(gradients_of_head(*parts, rows, keys, offset=last, scale=scale, window=window))
     dq, dk, dv = (xp.stack(x) for x in zip(*found, strict=True))
     return dq.reshape(q.shape), dk.reshape(k.shape), dv.reshape(v.shape)
 
 
 def gradients_of_head(
-    do: Any, q: Any, k: Any, v: Any, rows: Any, keys: Any, *, offset: int | None = None, scale: float | None = None
+    do: Any,
+    q: Any,
+    k: Any,
+    v: Any,
+    rows: Any,
+    keys: Any,
+    *,
+    offset: int | None = None,
+    scale: float | None = None,
+    window: int = 0,
 ) -> tuple[Any, Any, Any]:
     """dQ of some rows, dK and dV of some keys, in float64, of one head of K and V (Nk, d) and the heads that share it,
     do and q (group, Nq, d); `rows` and `keys` are NumPy's arrays of numbers that rise.
@@ -128,7 +154,7 @@ def gradients_of_head(
 
     def part(head: int, first: int) -> tuple[Any, ...]:
         some = slice(first, min(first + step, Nq))
-        p, total, _ = _weights(q[head, some], k, xp.arange(first, some.stop), offset, factor)
+        p, total, _ = _weights(q[head, some], k, xp.arange(first, some.stop), offset, factor, window)
         total[total == 0] = 1
         p /= total
         ds = do[head, some] @ v.T
@@ -158,7 +184,9 @@ def _each(part: Callable[[int], Any], firsts: range, on_cpu: bool) -> Any:
         yield from pool.map(part, firsts)
 
 
-def _weights(q: Any, k: Any, rows: Any, offset: int | None, scale: float | None) -> tuple[Any, Any, Any]:
+def _weights(
+    q: Any, k: Any, rows: Any, offset: int | None, scale: float | None, window: int = 0
+) -> tuple[Any, Any, Any]:
     """exp(S - m) of rows of S = scale QKᵀ, their sums, and m: a row's largest score, or 0 where it sees no key."""
     xp = _module_of(q)
     s = q @ k.swapaxes(-1, -2)
@@ -167,7 +195,10 @@ def _weights(q: Any, k: Any, rows: Any, offset: int | None, scale: float | None)
     else:
         s *= scale
     if offset is not None:
-        s[..., xp.arange(k.shape[-2]) > xp.asarray(rows)[:, None] + offset] = -np.inf
+        numbers, last = xp.arange(k.shape[-2]), xp.asarray(rows)[:, None] + offset
+        s[..., numbers > last] = -np.inf
+        if window:
+            s[..., numbers <= last - window] = -np.inf
     top = s.max(axis=-1, keepdims=True)
     top[top == -np.inf] = 0
     s -= top

@@ -85,9 +85,9 @@ class Workload:
     """Attention of Q (batch, heads, Nq, d) with K and V (batch, kv_heads, Nk, d).
 
     The mask: `causal`, row i sees the keys 0 to i + offset alone; Nk - Nq as the offset lets the last row see the last
-    key. `scale` is that of the scores; 0, where none is given, becomes 1/sqrt(d), and stays it where rows get zero
-    columns. `layout`: how the matrices lie in memory, where that is known: FILE, or the order of batch, head, row (N)
-    and column in an array, such as "BHND".
+    key; and of these keys the last `window` ones alone, unless that is 0. `scale` is that of the scores; 0, where none
+    is given, becomes 1/sqrt(d), and stays it where rows get zero columns. `layout`: how the matrices lie in
+    memory, where that is known: FILE, or the order of batch, head, row (N) and column in an array, such as "BHND".
 
     `sequences`: the rows and keys that are computed, each sequence by itself, with a mask of its own, where these are
     not all rows with all keys of each batch.
@@ -107,6 +107,7 @@ class Workload:
     scale: float = 0.0
     layout: str = "BHND"
     sequences: tuple[Span, ...] = ()
+    window: int = 0
 
     def __post_init__(self) -> None:
         if not isinstance(self.sequences, tuple):  # a record's
@@ -141,7 +142,8 @@ class Workload:
 
     def __str__(self) -> str:
         sizes = self.sizes if self.layout == FILE else (self.batch, self.heads, self.Nk, self.d)
-        return f"({', '.join(map(str, sizes))}){', causal' if self.causal else ''}"
+        mask = f", window of {self.window:,}" if self.window else ", causal" if self.causal else ""
+        return f"({', '.join(map(str, sizes))}){mask}"
 
     # ---- Sizes
 
@@ -200,6 +202,10 @@ class Workload:
         """Keys of the longest sequence: Nk, if a batch is one."""
         return max((span.keys for span in self.sequences), default=self.Nk)
 
+    def seen_by(self, rows: int) -> int:
+        """The most keys that so many rows, one after the other, see together, as far as a window says it."""
+        return min(self.Nk, self.window + rows - 1) if self.window else self.Nk
+
     def row_tiles(self, rows: int) -> int:
         """Tiles of so many rows in all heads."""
         if self.sequences:
@@ -211,7 +217,9 @@ class Workload:
     @property
     def flops(self) -> int:
         """Floating-point operations of QKᵀ and PV, the field's count: 4 d for each pair of a row and a key, and half of
-        that if it is causal."""
+        that if it is causal; of a window, those of the pairs in it."""
+        if self.window:
+            return 4 * self.pairs * self.d
         pairs = self.B * self.Nq * self.Nk
         if self.sequences:
             pairs = self.heads * sum(span.rows * span.keys for span in self.sequences)
@@ -224,17 +232,27 @@ class Workload:
             return sum(self.alone(span).pairs for span in self.sequences)
         if not self.causal:
             return self.B * self.Nq * self.Nk
-        return self.B * (self._seen_by(self.Nq) - self._seen_by(0))
+        hidden = self._seen(self.offset - self.window) if self.window else 0
+        return self.B * (self._seen(self.offset) - hidden)
 
     def alone(self, span: Span, count: int = 1) -> "Workload":
         """A sequence as a workload of its own, or so many like it as its batches."""
         return replace(self, batch=count, Nq=span.rows, Nk=span.keys, offset=span.offset, sequences=())
 
-    def _seen_by(self, row: int) -> int:
-        """Keys that the rows before this one see, together with rows that would stand before the first."""
-        keys = max(0, row + self.offset)  # of the row before
-        whole = max(0, keys - self.Nk)  # rows that see all
-        return (keys - whole) * (keys - whole + 1) // 2 + whole * self.Nk
+    def keys_of(self, row: int) -> range:
+        """The keys that a row sees, causal."""
+        end = min(max(0, row + self.offset + 1), self.Nk)
+        return range(max(0, row + self.offset + 1 - self.window) if self.window else 0, end)
+
+    def _seen(self, offset: int) -> int:
+        """Pairs of a row i and one of the keys 0 to i + offset, of one head."""
+
+        def before(row: int) -> int:  # of the rows before this one, and of rows that would stand before the first
+            keys = max(0, row + offset)  # of the row before
+            whole = max(0, keys - self.Nk)  # rows that see all
+            return (keys - whole) * (keys - whole + 1) // 2 + whole * self.Nk
+
+        return before(self.Nq) - before(0)
 
     def computed_pairs(self, rows: int, keys: int) -> int:
         """The pairs in tiles of so many rows and keys that a kernel computes; tiles that no row sees are left out."""
@@ -243,8 +261,9 @@ class Workload:
         found = 0
         for first in range(0, self.Nq, rows):
             end = min(first + rows, self.Nq)
-            seen = max(0, min(self.Nk, end + self.offset))
-            found += (end - first) * min(self.Nk, -(-seen // keys) * keys)
+            seen = self.keys_of(end - 1).stop
+            hidden = min(self.keys_of(first).start, seen) // keys * keys
+            found += (end - first) * (min(self.Nk, -(-seen // keys) * keys) - hidden)
         return self.B * found
 
     def computed_share(self, rows: int, keys: int) -> float:

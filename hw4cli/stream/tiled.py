@@ -64,14 +64,21 @@ def tiled_rows(
 
 
 def weighed_rows(
-    q: Any, k: Any, v: Any, first: int, causal_offset: int | None, at_once: int, stop: threading.Event | None = None
+    q: Any,
+    k: Any,
+    v: Any,
+    first: int,
+    causal_offset: int | None,
+    at_once: int,
+    stop: threading.Event | None = None,
+    window: int = 0,
 ) -> tuple[Any, Any, Any]:
     """V's rows (..., Nk, d) weighed by exp(S - m) of rows S of scores, the sums of these weights, and m, for rows q
     (..., rows, d) that are scaled, the first of which has the number `first`; all in the type of the arrays.
 
     Scores of `at_once` keys are held at once, with more keys by the online softmax; products are of KEYS of them. Row i
-    sees the keys up to i + causal_offset alone; m of a row that sees no key is 0. Raises CancelledError within a tile's
-    time after `stop` is set.
+    sees the keys up to i + causal_offset alone, of these the last `window` ones unless that is 0; m of a row that sees
+    no key is 0. Raises CancelledError within a tile's time after `stop` is set.
     """
     rows, causal = q.shape[-2], causal_offset is not None
     last = first + (causal_offset or 0)  # the key that the first of the rows sees last
@@ -86,6 +93,8 @@ def weighed_rows(
         s = q @ k[..., some, :].swapaxes(-1, -2)
         if causal and some.stop > last + 1:  # the tile crosses the diagonal
             s[..., np.arange(start, some.stop) > np.arange(rows)[:, None] + last] = -np.inf
+        if window and start <= last + rows - 1 - window:
+            s[..., np.arange(start, some.stop) <= np.arange(rows)[:, None] + last - window] = -np.inf
         m_new = np.maximum(m, s.max(axis=-1, keepdims=True))
         shift = np.where(m_new == -np.inf, 0, m_new)  # a row that has seen no key yet has no weights
         s -= shift

@@ -143,7 +143,7 @@ def test_float32(tmp_path):
     shape = Workload.one_head(3, 700, 64, Nq=300, causal=True)
     plan = VARIANTS["split"].plan(shape, DEVICES[80])
     q, k, v, o = map(matrix, range(1, 5))
-    data = float32_arguments(plan, replace(shape, scale=0.375), (q, k, v, o), 1 << 40, lse=77, offset=55)
+    data = float32_arguments(plan, replace(shape, scale=0.375, window=33), (q, k, v, o), 1 << 40, lse=77, offset=55)
     at = plan.layout
     assert passed(data, "Params", ["params.cuh"], tmp_path) == {
         **{
@@ -154,12 +154,14 @@ def test_float32(tmp_path):
         **{"lse": 77, "scratch": 1 << 40, "absmax": 1 << 40, "tiles": (1 << 40) + at.tiles},
         **{"row_stats": (1 << 40) + at.row_stats, "partial_o": (1 << 40) + at.partial_o},
         **{"batches": 3, "heads": 1, "Nq": 300, "Nk": 700, "splits": plan.splits, "scale": 0.375, "causal_offset": 55},
+        "window": 33,
     }
 
 
 HALF = ["params.cuh", "hopper.cuh", "halfrows.cuh", "halfgroup.cuh"]
 WORK = Workload("float16", 2, 12, 4, 300, 900, 64, causal=True, offset=600, scale=0.125)
 FEW = Workload("float16", 2, 12, 4, 100, 90, 64, scale=0.125)
+WINDOW = 250
 
 
 def work_members(work, plan, row_tiles, tiles):
@@ -168,7 +170,7 @@ def work_members(work, plan, row_tiles, tiles):
         **members_of("o", matrix(4)),
         **{"lse": 5000, "heads": 12, "group": 3, "batch_heads": 24, "Nq": work.Nq, "Nk": work.Nk},
         **{"causal_offset": work.offset, "row_tiles": row_tiles, "tiles": tiles, "splits": plan.splits},
-        **{"lse_rows": work.Nq, "sequences": 0},
+        **{"lse_rows": work.Nq, "sequences": 0, "window": WINDOW},
     }
 
 
@@ -185,7 +187,7 @@ def work_members(work, plan, row_tiles, tiles):
 def test_sixteen_bits(kernel, work, name, tmp_path):
     plan = kernels16.plan16(work, DEVICES[90], kernel)
     q, k, v, o = map(matrix, range(1, 5))
-    data = kernels16.arguments16(work, plan, Arrays(q, k, v, o, 5000, 6000), encode)
+    data = kernels16.arguments16(replace(work, window=WINDOW), plan, Arrays(q, k, v, o, 5000, 6000), encode)
     found = passed(data, name, [*HALF, f"{plan.source}.cu"], tmp_path)
     if name == "HalfShortParams":
         found = {member.removeprefix("work."): value for member, value in found.items()}
@@ -223,13 +225,13 @@ BACKWARD = {
         "Nq": 300,
         "Nk": 900,
     },
-    **{"causal_offset": 600, "scale": 0.125, "whole": 1},
+    **{"causal_offset": 600, "scale": 0.125, "whole": 1, "window": WINDOW},
 }
 
 
 def test_gradients_on_cuda_cores(tmp_path):
     plan = gradients.plan(WORK, DEVICES[80], "backward")
-    data = gradients.arguments(plan, WORK, ARRAYS, encode)
+    data = gradients.arguments(plan, replace(WORK, window=WINDOW), ARRAYS, encode)
     assert passed(data, "BackwardParams", ["params.cuh", "gradients.cuh"], tmp_path) == BACKWARD
 
 
@@ -237,7 +239,7 @@ def test_gradients_on_cuda_cores(tmp_path):
 def test_gradients_by_tensor_cores(dtype, tmp_path):
     work = replace(WORK, dtype=dtype)
     plan = gradients.plan(work, DEVICES[80], "backward_mma")
-    data = gradients.arguments(plan, work, ARRAYS, encode)
+    data = gradients.arguments(plan, replace(work, window=WINDOW), ARRAYS, encode)
     found = passed(data, "PiecesParams", ["params.cuh", "gradients.cuh", "backward_mma.cu"], tmp_path)
     assert {name: found.pop(name) for name in BACKWARD} == BACKWARD
     pieces = {name: [found.pop(f"{name}_pieces.{word}") for word in ("data", "batch", "head", "row")] for name in "qkv"}
@@ -259,7 +261,7 @@ def test_gradients_by_tensor_cores(dtype, tmp_path):
 @pytest.mark.parametrize("kernel", ["backward_wgmma", "backward_once", "backward_atomic"])
 def test_gradients_by_warpgroups(kernel, tmp_path):
     plan = gradients.plan(WORK, DEVICES[90], kernel)
-    data = gradients.arguments(plan, WORK, ARRAYS, encode)
+    data = gradients.arguments(plan, replace(WORK, window=WINDOW), ARRAYS, encode)
     files = ["params.cuh", "hopper.cuh", "backward_wgmma.cuh"]
     found = passed(data, "TiledParams", files, tmp_path)
     q, k, v, o, do, dq, dk, dv = ARRAYS.matrices
@@ -288,6 +290,7 @@ def test_gradients_by_warpgroups(kernel, tmp_path):
         "split_rows": cut.rows,
         "chains": cut.chains,
         "scale": 0.125,
+        "window": WINDOW,
     }
     at = plan.layout
     sums = (at.partial_o, at.tiles, at.row_stats) if plan.cut else (-(1 << 20),) * 3

@@ -6,7 +6,7 @@ from typing import Any, Never
 import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
-from hw4cli.arrays.arguments import check_align, check_flags, checked_number, refuse
+from hw4cli.arrays.arguments import check_align, check_flags, checked_number, checked_window, refuse
 from hw4cli.arrays.autograd import eager, sequences
 from hw4cli.arrays.autograd.operators import attend, usual_kernel
 from hw4cli.arrays.operand import check_dense
@@ -27,6 +27,7 @@ def attention(
     enable_gqa: bool = False,
     *,
     align: str = TOP_LEFT,
+    window: tuple[int | None, int | None] | None = None,
     kernel: str | None = None,
     lengths: Any = None,
     q_lengths: Any = None,
@@ -40,7 +41,8 @@ def attention(
     query is (..., heads, Nq, d), key and value are (..., kv_heads, Nk, d); with enable_gqa heads may be a multiple of
     kv_heads. Dimensions before the rows may broadcast, as in torch. On a GPU elements are float16, bfloat16 or float32;
     d is 1 to 128. On the CPU NumPy computes, float64 too. is_causal: row i sees the keys 0 to i, as torch has it, or,
-    with align="bottom-right", 0 to i + Nk - Nq. scale: 1/sqrt(d) by default. `kernel`: of the
+    with align="bottom-right", 0 to i + Nk - Nq. window: (left, right), of how many keys before that one, and behind it,
+    row i sees no others, as in hw4cli.attention. scale: 1/sqrt(d) by default. `kernel`: of the
     forward pass, as in hw4cli.attention; by default "auto", and for float32 on a GPU "flash", whose errors are
     float32's own.
 
@@ -63,16 +65,25 @@ def attention(
     """
     tensors = query, key, value
     given = None
+    if window is not None:
+        window = checked_window(window)
     is_whole, asked = lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None, {}
     if not is_whole:
         asked = {"lengths": lengths, "q_lengths": q_lengths, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
     if attn_mask is None and is_whole and not not_supported and not eager.is_compiling():
-        given = eager.options_of(is_causal, enable_gqa, align, scale, kernel, dropout_p)
+        given = eager.options_of(is_causal, enable_gqa, align, scale, window, kernel, dropout_p)
         found = None if given is None else eager.repeated(query, key, value, given)
         if found is not None:
             return found
     if has_torch_function(tensors):  # a tracer's proxy, or a tensor of another kind, which says how it is called
-        options = {"scale": scale, "enable_gqa": enable_gqa, "align": align, "kernel": kernel, **not_supported}
+        options: dict[str, Any] = {
+            "scale": scale,
+            "enable_gqa": enable_gqa,
+            "align": align,
+            "kernel": kernel,
+            **not_supported,
+        }
+        options |= {} if window is None else {"window": window}
         options |= {} if is_whole else {**asked, "padding": padding}
         return handle_torch_function(attention, tensors, *tensors, attn_mask, dropout_p, is_causal, **options)
     refuse("attention", not_supported)
@@ -87,7 +98,13 @@ def attention(
     query, key, value = _alike(query, key, value)
     if not is_whole:
         _shape_of_result(query, key, value, enable_gqa)
-        options = {"causal": bool(is_causal), "align": align, "scale": scale, "padding": padding}
+        options = {
+            "causal": bool(is_causal),
+            "align": align,
+            "window": window,
+            "scale": scale,
+            "padding": padding,
+        }
         numbers = {name: given if given is None else numbers_of(name, given) for name, given in asked.items()}
         return sequences.attend(query, key, value, {"kernel": kernel or usual_kernel(query), **options, **numbers})
     *leading, Nq, d = _shape_of_result(query, key, value, enable_gqa)
@@ -96,7 +113,7 @@ def attention(
     if not q.numel() or not k.numel():
         return _of_nothing(q, k, v).reshape(shape)
     named = kernel or usual_kernel(q)
-    o = attend(q, k, v, bool(is_causal), align, scale, named)[0]
+    o = attend(q, k, v, bool(is_causal), align, scale, *(window or eager.EVERY), named)[0]
     if given is not None and q is query and k is key and v is value:
         eager.remember(tensors, o, given, named)
     return o.reshape(shape)

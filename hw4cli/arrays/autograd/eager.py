@@ -6,6 +6,7 @@ The operator is what everything sees that records or transforms calls: torch.com
 and forward-mode differentiation; a gradient that is to be derived itself is computed by it, too.
 """
 
+from collections.abc import Sequence
 from types import NoneType
 from typing import Any
 
@@ -14,6 +15,7 @@ from torch import Tensor
 from torch.autograd import forward_ad
 
 from hw4cli.arrays import attention as arrays
+from hw4cli.arrays.arguments import ALL, Window
 from hw4cli.arrays.autograd import operators
 from hw4cli.arrays.gradients import backward as gradients
 from hw4cli.arrays.operand import operand
@@ -21,6 +23,7 @@ from hw4cli.arrays.repeated import PLAIN, Call, Calls, backward, call_of, call_w
 
 FORWARD, BACKWARD = Calls(), Calls()
 Options = tuple[Any, ...]
+EVERY = ALL, ALL  # key
 
 is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
@@ -35,7 +38,7 @@ def _is_watched() -> bool:
 
 
 def options_of(
-    is_causal: Any, enable_gqa: Any, align: Any, scale: Any, kernel: Any, dropout_p: Any
+    is_causal: Any, enable_gqa: Any, align: Any, scale: Any, window: Window | None, kernel: Any, dropout_p: Any
 ) -> tuple[Any, ...] | None:
     """The options of a call that may be a repeated one, as part of its key; None for others."""
     if (
@@ -47,7 +50,7 @@ def options_of(
         and type(dropout_p) in _NUMBERS
         and not dropout_p
     ):
-        return is_causal, enable_gqa, align, scale, kernel
+        return is_causal, enable_gqa, align, scale, window, kernel
     return None
 
 
@@ -92,9 +95,9 @@ def _are_readable(tensors: tuple[Tensor, ...]) -> bool:
 
 def _described(tensors: tuple[Tensor, ...], options: Options) -> tuple[Any, Any]:
     """What tensors ask for that the checks have passed, of which the first three are q, k and v; and all of them."""
-    is_causal, _, align, scale, *_ = options
+    is_causal, _, align, scale, window, _ = options
     operands = tuple(operand("", x.detach(), "BHND") for x in tensors)
-    return arrays.workload_of(operands[:3], is_causal, align, scale), operands
+    return arrays.workload_of(operands[:3], is_causal, align, scale, window), operands
 
 
 class Attention(torch.autograd.Function):  # type: ignore[misc]
@@ -121,14 +124,20 @@ _apply = super(torch.autograd.Function, Attention).apply
 
 def _checked(q: Tensor, options: Options) -> Options:
     """What the operator is called with behind q, k and v."""
-    is_causal, _, align, scale, kernel = options
-    return is_causal, align, scale, kernel or operators.usual_kernel(q)
+    *mask, kernel = options
+    return *_mask(mask), kernel or operators.usual_kernel(q)
+
+
+def _mask(options: Sequence[Any]) -> Options:
+    """The operators' arguments of the mask and the scale."""
+    is_causal, _, align, scale, window = options
+    return is_causal, align, scale, *(window or EVERY)
 
 
 def _gradients(tensors: tuple[Tensor, ...], options: Options) -> tuple[Tensor, Tensor, Tensor]:
     """dQ, dK and dV for dO, q, k, v, O and the LSE: as a repeated call if there was one, else by the operator. Where
     they are to be derived in turn, tensors that require a gradient are of another kind."""
-    kept = options[0], *options[2:4]
+    kept = _mask(options[:-1])
     call = BACKWARD.find(kept, tensors)
     found = None if call is None else backward(call, *tensors)
     if found is not None:

@@ -16,7 +16,7 @@ import torch
 from torch import Tensor
 from torch.utils.flop_counter import register_flop_formula
 
-from hw4cli.arrays.arguments import checked_workload
+from hw4cli.arrays.arguments import checked_window, checked_workload
 from hw4cli.arrays.attention import DTYPES, attention
 from hw4cli.arrays.autograd.oncpu import FLOAT64, backward_on_cpu, forward_on_cpu
 from hw4cli.arrays.gradients.backward import FLOAT32_FORWARD, attention_backward
@@ -24,20 +24,37 @@ from hw4cli.plans.dispatch import AUTO
 
 
 def forward(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool, align: str, scale: float | None, kernel: str
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool,
+    align: str,
+    scale: float | None,
+    left: int,
+    right: int,
+    kernel: str,
 ) -> tuple[Tensor, Tensor]:
-    """O and the LSE."""
+    """O and the LSE. `left` and `right`: the window, as hw4cli.attention has it, with -1 for all keys of a side."""
+    mask: dict[str, Any] = {"causal": causal, "align": align, "window": (left, right)}
     if q.device.type == "cpu":
-        o, lse = _forward_fake(q, k, v, causal, align, scale, kernel)
-        forward_on_cpu((q, k, v), o, lse, causal=causal, align=align, scale=scale, kernel=kernel)
+        o, lse = _forward_fake(q, k, v, causal, align, scale, left, right, kernel)
+        forward_on_cpu((q, k, v), o, lse, scale=scale, kernel=kernel, **mask)
         return o, lse
     layout, arrays = readable((q, k, v))
-    o, lse = attention(*arrays, causal=causal, align=align, scale=scale, layout=layout, kernel=kernel, return_lse=True)
+    o, lse = attention(*arrays, scale=scale, layout=layout, kernel=kernel, return_lse=True, **mask)
     return turned(o, layout), lse
 
 
 def _forward_fake(
-    q: Tensor, k: Tensor, v: Tensor, causal: bool, align: str, scale: float | None, kernel: str
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    causal: bool,
+    align: str,
+    scale: float | None,
+    left: int,
+    right: int,
+    kernel: str,
 ) -> tuple[Tensor, Tensor]:
     """O and the LSE, not yet computed, of tensors that have passed the checks."""
     dtypes = DTYPES if q.device.type == "cuda" else (*DTYPES, FLOAT64)
@@ -45,7 +62,7 @@ def _forward_fake(
     for name, other in zip("kv", others, strict=True):
         if other != dtype:
             raise TypeError(f"q is {dtype}, {name} {other}: give one element type")
-    checked_workload(dtype, dtypes, q.shape, k.shape, v.shape, causal, align, scale)
+    checked_workload(dtype, dtypes, q.shape, k.shape, v.shape, causal, align, scale, checked_window((left, right)))
     return _like(q, q), q.new_empty(q.shape[:3], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
 
 
@@ -59,14 +76,17 @@ def _backward(
     causal: bool,
     align: str,
     scale: float | None,
+    left: int,
+    right: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
     """dQ, dK and dV."""
+    mask: dict[str, Any] = {"causal": causal, "align": align, "window": (left, right)}
     if q.device.type == "cpu":
         made = _backward_fake(do, q, k, v)
-        backward_on_cpu((do, q, k, v, o, lse), made, causal=causal, align=align, scale=scale)
+        backward_on_cpu((do, q, k, v, o, lse), made, scale=scale, **mask)
         return made
     layout, (q, do, k, v, o) = readable((q, do, k, v, o))
-    dq, dk, dv = attention_backward(do, q, k, v, o, lse, causal=causal, align=align, scale=scale, layout=layout)
+    dq, dk, dv = attention_backward(do, q, k, v, o, lse, scale=scale, layout=layout, **mask)
     return turned(dq, layout), turned(dk, layout), turned(dv, layout)
 
 
@@ -141,7 +161,7 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def backward(ctx: Any, do: Tensor, _: Any) -> tuple[Any, ...]:
-        return (*derive(do, *ctx.saved_tensors, *ctx.options), None, None, None, None)
+        return (*derive(do, *ctx.saved_tensors, *ctx.options), *[None] * (len(ctx.options) + 1))
 
     @staticmethod
     def jvp(ctx: Any, *_: Any) -> Any:

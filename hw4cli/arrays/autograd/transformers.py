@@ -49,25 +49,21 @@ def attention_of_model(
 ) -> tuple[Tensor, None]:
     """O as (batch, N, heads, d), as transformers' AttentionInterface wants it, of (batch, heads, N, d); no weights.
 
-    Raises ValueError for dropout, windows that are shorter than the keys, scores that are changed, and masks that are
-    none of padding on one side.
+    Raises ValueError for dropout, scores that are changed, and masks that are none of padding on one side.
     """
     for argument, what in NOT_SUPPORTED.items():
         if options.get(argument) is not None:
             raise ValueError(f"the model asks for {what}, which is not supported: set another attn_implementation")
-    window = options.get("sliding_window")
-    if window is not None and window < key.shape[2]:
-        raise ValueError(
-            f"the model's window of {window} keys is shorter than the {key.shape[2]} there are, and windows are not "
-            "supported: give shorter sequences, or set another attn_implementation"
-        )
-    causal = getattr(module, "is_causal", True) if is_causal is None else is_causal
+    causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     asked: dict[str, Any] = {"dropout_p": dropout, "scale": scaling, "enable_gqa": True, "align": BOTTOM_RIGHT}
+    window = options.get("sliding_window")
+    if window is not None:  # keys back, the own one among them
+        asked["window"] = (window - 1, window - 1)
     if attention_mask is not None:
         lengths, padding = _lengths_of(attention_mask, key.shape[2])
         rows = tuple(min(length, query.shape[2]) for length in lengths)
         asked |= {"lengths": lengths, "q_lengths": rows, "padding": padding}
-    o = attention(query, key, value, is_causal=bool(causal) and query.shape[2] > 1, **asked)
+    o = attention(query, key, value, is_causal=causal and query.shape[2] > 1, **asked)
     return o.transpose(1, 2).contiguous(), None
 
 

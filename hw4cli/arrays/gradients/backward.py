@@ -4,8 +4,8 @@ import functools
 import threading
 from typing import Any, Never
 
-from hw4cli.arrays.arguments import check_flags, check_layout, refuse
-from hw4cli.arrays.attention import check_like, check_rows, workload_of
+from hw4cli.arrays.arguments import Window, check_flags, check_layout, checked_window, refuse
+from hw4cli.arrays.attention import check_like, check_rows, check_window, workload_of
 from hw4cli.arrays.gradients.oncpu import backward_on_cpu
 from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
 from hw4cli.arrays.operand import NUMPY, Operand, address_of, empty_like, operand, stream_of
@@ -32,6 +32,7 @@ def attention_backward(
     *,
     causal: bool = False,
     align: str = BOTTOM_RIGHT,
+    window: tuple[int | None, int | None] | None = None,
     scale: float | None = None,
     layout: str = "BHND",
     kernel: str = AUTO,
@@ -44,12 +45,11 @@ def attention_backward(
 ) -> tuple[Any, Any, Any]:
     """dQ, dK and dV of `attention`, where O has the gradient dO; for arrays of NumPy, CuPy or torch, where they are.
 
-    q, k, v, causal, align, scale, layout and lengths are what `attention` was given; o and lse what it returned with
-    return_lse=True: o like q, lse float32 (batch, heads, Nq), contiguous. do is like q. Rows and keys of no sequence
-    have the gradient 0. Elements are float16, bfloat16
-    or float32; products and sums are in float32. No sum depends on the order in which blocks run: the same arrays give
-    the same bits in every run. GPUs are not waited for, and nothing is copied there but rows that are no whole
-    chunks of 16 bytes.
+    q, k, v, causal, align, window, scale, layout and lengths are what `attention` was given; o and lse what it returned
+    with return_lse=True: o like q, lse float32 (batch, heads, Nq), contiguous. do is like q. Rows and keys of no
+    sequence have the gradient 0. Elements are float16, bfloat16 or float32; products and sums are in float32. No sum
+    depends on the order in which blocks run: the same arrays give the same bits in every run. GPUs are not waited for,
+    and nothing is copied there but rows that are no whole chunks of 16 bytes.
 
     On a GPU the fastest kernel computes, or the one named (docs/gradients.md); "backward_atomic" alone does not give
     the same bits again.
@@ -66,7 +66,7 @@ def attention_backward(
     True
     """
     refuse("attention_backward", not_supported)
-    options = causal, align, scale, layout, kernel
+    options = causal, align, scale, layout, kernel, checked_window(window)
     if lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None:
         return _gradients((do, q, k, v, o, lse), *options, whole=True)
     numbers = asked(lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k)
@@ -74,10 +74,17 @@ def attention_backward(
 
 
 def _of_sequences(
-    arrays: tuple[Any, ...], numbers: Asked, causal: bool, align: str, scale: float | None, layout: str, kernel: str
+    arrays: tuple[Any, ...],
+    numbers: Asked,
+    causal: bool,
+    align: str,
+    scale: float | None,
+    layout: str,
+    kernel: str,
+    window: Window | None,
 ) -> tuple[Any, Any, Any]:
     """The gradients of sequences of several lengths: all arguments are checked before any is computed."""
-    key = causal, align, scale, layout, kernel, True, *numbers
+    key = causal, align, scale, layout, kernel, True, window, *numbers
     is_known = type(causal) is bool and are_plain(key[:5])
     if (found := _repeated(key, arrays, is_known)) is not None:
         return found
@@ -85,7 +92,8 @@ def _of_sequences(
     _check_options(causal, layout, kernel)
     packed = numbers.packed
     given = _operands((q, k, v, o, do), layout, packed)
-    work = workload_of(given[:3], causal, align, scale)
+    work = workload_of(given[:3], causal, align, scale, window)
+    check_window(kernel, work, GRADIENTS)
     sequences = sequences_of(work.batch, work.Nq, work.Nk, numbers)
     _check_like_q(given)
     log_sums = _checked_lse(lse[None] if packed and hasattr(lse, "shape") else lse, work, given[0])
@@ -108,7 +116,7 @@ def _of_sequences(
         sums = lse_of(lse, sequences, part)
         sums = sums.contiguous() if hasattr(sums, "contiguous") else sums.copy()
         of_part = of_do, of_q, of_k, of_v, of_o, sums
-        _gradients(of_part, causal, align, scale, layout, kernel, whole=True, results=(dq, dk, dv))
+        _gradients(of_part, causal, align, scale, layout, kernel, window, whole=True, results=(dq, dk, dv))
     return results[0], results[1], results[2]
 
 
@@ -117,7 +125,7 @@ def gradients_of_some_keys(
 ) -> tuple[Any, Any, Any]:
     """dQ, dK and dV of some of the keys, where o and lse are of all: what these keys add to dQ. Else as
     `attention_backward`."""
-    return _gradients((do, q, k, v, o, lse), causal, align, scale, "BHND", AUTO, whole=False)
+    return _gradients((do, q, k, v, o, lse), causal, align, scale, "BHND", AUTO, None, whole=False)
 
 
 def _gradients(
@@ -127,18 +135,20 @@ def _gradients(
     scale: float | None,
     layout: str,
     kernel: str,
+    window: Window | None,
     whole: bool,
     results: tuple[Any, ...] = (),
 ) -> tuple[Any, Any, Any]:
     """dQ, dK and dV, in new arrays or in `results`."""
-    options = causal, align, scale, layout, kernel, whole
-    is_known = type(causal) is bool and are_plain(options) and not results
+    options = causal, align, scale, layout, kernel, whole, window
+    is_known = type(causal) is bool and are_plain(options[:6]) and not results
     if (found := _repeated(options, arrays, is_known)) is not None:
         return found
     do, q, k, v, o, lse = arrays
     _check_options(causal, layout, kernel)
     given = _operands((q, k, v, o, do), layout)
-    work = workload_of(given[:3], causal, align, scale)
+    work = workload_of(given[:3], causal, align, scale, window)
+    check_window(kernel, work, GRADIENTS)
     _check_like_q(given)
     like_q = given[0]
     log_sums = _checked_lse(lse, work, like_q)

@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 
+from hw4cli.arrays.oncpu import seen_keys
 from hw4cli.arrays.operand import Operand
 from hw4cli.problem.cpu import on_all_cores
 from hw4cli.problem.workload import Workload
@@ -33,12 +34,13 @@ def backward_on_cpu(
 
     @np.errstate(all="ignore")
     def task(batch: int, kv_head: int) -> None:
-        keys, values = (x[batch, kv_head].astype(np.float32) for x in (k, v))
-        sum_k, sum_v = np.zeros_like(keys, float), np.zeros_like(values, float)
+        all_keys, all_values = (x[batch, kv_head].astype(np.float32) for x in (k, v))
+        sum_k, sum_v = np.zeros_like(all_keys, float), np.zeros_like(all_values, float)
         for head, first in product(range(kv_head * group, (kv_head + 1) * group), range(0, work.Nq, rows)):
             if stop.is_set():
                 raise CancelledError
-            part = slice(first, first + rows)
+            part, seen = slice(first, first + rows), seen_keys(work, first, rows)
+            keys, values = all_keys[seen], all_values[seen]
             queries, outputs, above = (x[batch, head, part].astype(np.float32) for x in (q, o, do))
             log_sums = np.where(np.isfinite(lse[batch, head, part]), lse[batch, head, part], 0)[:, None]
             wide = float if np.abs(log_sums).max() > LARGE_LSE else np.float32
@@ -47,8 +49,11 @@ def backward_on_cpu(
             p -= log_sums
             p = p.astype(np.float32, copy=False)
             if work.causal:
-                last = np.arange(first, first + len(p)) + work.offset
-                p[np.arange(work.Nk) > last[:, None]] = -np.inf
+                numbers = np.arange(seen.start, seen.stop)
+                last = np.arange(first, first + len(p))[:, None] + work.offset
+                p[numbers > last] = -np.inf
+                if work.window:
+                    p[numbers <= last - work.window] = -np.inf
             np.exp(p, out=p)
             ds = above @ values.T
             if whole:
@@ -61,8 +66,8 @@ def backward_on_cpu(
             ds *= work.scale
             dq[batch, head, part] = ds @ keys
             for tile in (slice(row, row + TILED_ROWS) for row in range(0, len(p), TILED_ROWS)):
-                sum_v += p[tile].T @ above[tile]
-                sum_k += ds[tile].T @ queries[tile]
+                sum_v[seen] += p[tile].T @ above[tile]
+                sum_k[seen] += ds[tile].T @ queries[tile]
         dk[batch, kv_head], dv[batch, kv_head] = sum_k, sum_v
 
     on_all_cores(task, product(range(work.batch), range(work.kv_heads)), stop)

@@ -108,6 +108,7 @@ def arrays(work: Workload) -> str:
     """
     heads = (work.batch * work.heads).bit_length() - 1
     mask = f" causal {work.offset}" if work.causal else ""
+    mask += f" window {work.window}" if work.window else ""
     group = work.heads // work.kv_heads
     return f"{work.dtype} Nq={work.Nq} Nk={work.Nk} d={work.d} heads=2^{heads} group={group}{mask}"
 

@@ -166,7 +166,30 @@ def test_the_mask_can_be_aligned_at_the_bottom_right():
     torch.testing.assert_close(hw4cli.torch.attention(q, k, v, is_causal=True, align="bottom-right"), expected)
 
 
-@pytest.mark.parametrize("options", [{}, {"is_causal": True}, {"is_causal": True, "align": "bottom-right"}], ids=str)
+@pytest.mark.parametrize("align", ["top-left", "bottom-right"])
+@pytest.mark.parametrize(("causal", "window"), [(False, (3, 2)), (True, (6, None)), (False, (None, 1)), (True, (0, 9))])
+def test_a_window_is_torchs_attention_with_a_mask_of_it(causal, window, align):
+    inputs = tensors(Nq=20, Nk=33)
+    own = torch.arange(20)[:, None] + (13 if align == "bottom-right" else 0)
+    left, right = (100 if side is None else side for side in window)
+    mask = (torch.arange(33) >= own - left) & (torch.arange(33) <= own + (0 if causal else right))
+    expected = gradients(scaled_dot_product_attention, inputs, attn_mask=mask)
+    options = {"is_causal": causal, "window": window, "align": align}
+    assert_like(gradients(hw4cli.torch.attention, inputs, **options), expected, torch.float32)
+    compiled = torch.compile(hw4cli.torch.attention, fullgraph=True, backend="aot_eager")
+    assert_like(gradients(compiled, inputs, **options), expected, torch.float32)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"is_causal": True},
+        {"is_causal": True, "align": "bottom-right"},
+        {"window": (2, 1), "align": "bottom-right"},
+    ],
+    ids=str,
+)
 def test_gradcheck_passes(options):
     inputs = tensors(torch.float64, heads=4, kv_heads=2, Nq=5, Nk=7, d=4)
     assert torch.autograd.gradcheck(lambda *x: hw4cli.torch.attention(*x, enable_gqa=True, **options), inputs)
@@ -177,7 +200,7 @@ def test_gradcheck_passes(options):
 def test_torch_finds_nothing_wrong_with_the_operator(dtype, layout):
     """Schema, fake operator (shapes, types, strides), and its autograd and its traces with dynamic shapes."""
     inputs = tensors(dtype, Nq=9, Nk=12, d=8, layout=layout)
-    torch.library.opcheck(operator, (*inputs, True, "top-left", None, "auto"))
+    torch.library.opcheck(operator, (*inputs, True, "top-left", None, 3, -1, "auto"))
 
 
 @pytest.mark.parametrize("layout", ["BHND", "BNHD"])
@@ -284,13 +307,13 @@ def test_a_forward_mode_derivative_is_refused_and_never_zero(how, name):
 
 def test_the_operators_themselves_refuse_tangents():
     q, k, v = torch.randn(3, 1, 2, 5, 8)
-    o, lse = operator(q, k, v, False, "top-left", None, "auto")
+    o, lse = operator(q, k, v, False, "top-left", None, -1, -1, "auto")
     with torch.autograd.forward_ad.dual_level():
         dual = torch.autograd.forward_ad.make_dual(q, torch.ones_like(q))
         with pytest.raises(NotImplementedError, match="no forward-mode derivative"):
-            operator(dual, k, v, False, "top-left", None, "auto")
+            operator(dual, k, v, False, "top-left", None, -1, -1, "auto")
         with pytest.raises(NotImplementedError, match="no second derivative"):
-            torch.ops.hw4cli.attention_backward(dual, q, k, v, o, lse, False, "top-left", None)
+            torch.ops.hw4cli.attention_backward(dual, q, k, v, o, lse, False, "top-left", None, -1, -1)
 
 
 def test_torch_func_differentiates_backwards_and_vmap_maps():
@@ -362,7 +385,7 @@ def test_not_a_number_in_one_head_stays_there():
     [
         ({"attn_mask": torch.ones(33, 33)}, ValueError, "attn_mask is not supported: give is_causal=True"),
         ({"dropout_p": 0.1}, ValueError, "dropout_p is 0.1: there is no dropout here, give 0"),
-        ({"window_size": (8, 0)}, TypeError, "no argument 'window_size': a window of keys is not supported"),
+        ({"window_size": (8, 0)}, TypeError, "no argument 'window_size': here it is window="),
         ({"key": np.zeros((2, 4, 33, 16))}, TypeError, "key is a ndarray: give a tensor of torch"),
         ({"value": torch.zeros(2, 4, 33, 16).half()}, TypeError, "query is float32, value float16: give one"),
         ({"query": torch.zeros(16)}, ValueError, "query has 1 dimensions: give"),

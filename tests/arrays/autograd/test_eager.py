@@ -16,7 +16,7 @@ from hw4cli.arrays.autograd import eager  # noqa: E402
 from hw4cli.torch import attention  # noqa: E402
 
 SHAPE, ROWS = (2, 3, 10, 8), 60
-OPTIONS = eager.options_of(True, False, "top-left", None, None, 0.0)
+OPTIONS = eager.options_of(True, False, "top-left", None, None, None, 0.0)
 
 
 def array(address, shape):
@@ -81,7 +81,7 @@ def launches(monkeypatch):
     with torch.no_grad():
         of_backward = (torch.empty(SHAPE), *tensors(), torch.empty(SHAPE), torch.empty(ROWS))
         kept[1].put(
-            (True, "top-left", None), of_backward, repeated.Call(library, 0, backward, (model,) * 3, None, None)
+            (True, "top-left", None, -1, -1), of_backward, repeated.Call(library, 0, backward, (model,) * 3, None, None)
         )
     yield forward, backward
     for table in kept:
@@ -181,14 +181,14 @@ def test_a_function_that_is_compiled_has_the_operator_in_one_graph(launches):
 @pytest.mark.parametrize(
     "options",
     [
-        (1, False, "top-left", None, None, 0.0),
-        (True, 1, "top-left", None, None, 0.0),
-        (True, False, ["top-left"], None, None, 0.0),
-        (True, False, "top-left", torch.tensor(0.5), None, 0.0),
-        (True, False, "top-left", "0.5", None, 0.0),
-        (True, False, "top-left", None, ["flash"], 0.0),
-        (True, False, "top-left", None, None, 0.1),
-        (True, False, "top-left", None, None, torch.tensor(0.0)),
+        (1, False, "top-left", None, None, None, 0.0),
+        (True, 1, "top-left", None, None, None, 0.0),
+        (True, False, ["top-left"], None, None, None, 0.0),
+        (True, False, "top-left", torch.tensor(0.5), None, None, 0.0),
+        (True, False, "top-left", "0.5", None, None, 0.0),
+        (True, False, "top-left", None, None, ["flash"], 0.0),
+        (True, False, "top-left", None, None, None, 0.1),
+        (True, False, "top-left", None, None, None, torch.tensor(0.0)),
     ],
     ids=str,
 )
