@@ -3,7 +3,7 @@ pictures in docs/pictures/, and hw4cli/plans/measured.py and hw4cli/device/tunin
 
 A table stands between `<!-- results: RECORD... VIEW -->` and `<!-- end -->`; VIEWS has the views, and each says what
 its lines are. Instead of a record that is not made yet, or has no line for a view, there is a sentence. chosen.py makes
-the tables of docs/which-kernel.md from the dispatch.
+the tables of docs/which-kernel.md from the dispatch, features.py those of docs/api.md.
 """
 
 import re
@@ -15,6 +15,7 @@ from benchmarks.measure.recipes import GROUPS
 from benchmarks.pages import arrays, calls, gradients, kernels, pictures, profiles, rows, scaling, table, tuning
 from benchmarks.pages.chosen import with_chosen
 from benchmarks.pages.facts import run_spread, source, tuned_source
+from benchmarks.pages.features import with_features
 from benchmarks.pages.rungs import ladder
 from hw4cli.lab.tables import read_record
 from hw4cli.text.tables import markdown
@@ -111,10 +112,15 @@ def tuned_records() -> list[table.Record]:
     return [table.read(path) for path in sorted((HERE / "tuned").glob("*.json"))]
 
 
+def made_page(page: Path) -> str:
+    """A page's text with all that is made in it."""
+    return ladder(page, with_features(with_chosen(filled(page.read_text(encoding="utf-8")))), HERE)
+
+
 def made() -> dict[Path, str]:
     """What each file that is made from the records must hold."""
     found = [read_record(path) for path in sorted(HERE.glob("*.json"))]
-    texts = {page: ladder(page, with_chosen(filled(page.read_text(encoding="utf-8"))), HERE) for page in pages()}
+    texts = {page: made_page(page) for page in pages()}
     own = HERE / "README.md"
     return {
         **texts,

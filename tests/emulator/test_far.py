@@ -33,7 +33,8 @@ def test_an_index_of_int_that_overflows_for_many_rows_is_found(tmp_path):
     source = changed(tmp_path, "float64.cu", OF_A_ROW + "(long long)row * D", OF_A_ROW + "row * D")
     found = check_kernel(VARIANTS["float64"], source, shapes=[BY_MANY_ROWS], builds=[RACE])
     assert {mistake.kind for mistake in found} == {"undefined behaviour", "out of bounds"}
-    assert any("a multiplication of int overflows at float64.cu:77" in mistake.sentence for mistake in found)
+    line = next(n for n, text in enumerate(source.read_text().splitlines(), 1) if OF_A_ROW in text)
+    assert any(f"a multiplication of int overflows at float64.cu:{line}" in mistake.sentence for mistake in found)
 
 
 def test_an_index_that_wraps_without_a_sign_is_out_of_bounds(tmp_path):

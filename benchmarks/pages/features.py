@@ -1,0 +1,136 @@
+"""What attention of arrays computes, for docs/api.md: tables made by `make results` from the dispatch and by calls.
+
+A table stands between `<!-- features: WHAT -->` and `<!-- end -->`; WHAT is `computed` or `refused`.
+"""
+
+import re
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from hw4cli import attention, attention_backward
+from hw4cli.plans.dispatch import AUTO, candidates
+from hw4cli.plans.flash import FLASH
+from hw4cli.plans.gradients import fastest
+from hw4cli.plans.kernels16 import ENTRIES16, kernel16
+from hw4cli.plans.ladder import VARIANTS
+from hw4cli.plans.plan import DEVICES
+from hw4cli.problem.workload import FLOAT16, FLOAT32, Span, Workload
+from hw4cli.text.tables import markdown
+
+MARKED = re.compile(r"(<!-- features: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+GPUS = {"9.0": DEVICES[90], "8.0 on": DEVICES[80], "older": DEVICES[61]}  # by compute capability
+N, LENGTHS = 4096, (4096, 1000, 300)
+SEQUENCES = tuple(Span(n, 0, length, 0, length) for n, length in enumerate(LENGTHS))
+PLAIN = Workload(FLOAT16, 3, 16, 16, N, N, 64)
+EACH = "; a launch for each run of equal lengths"
+
+# Of each feature, a workload that has it, and how a small call asks for it.
+FEATURES: dict[str, tuple[Workload, dict[str, Any]]] = {
+    "no mask": (PLAIN, {}),
+    "`causal`, with each `align`": (replace(PLAIN, causal=True), {"causal": True, "align": "top-left"}),
+    "`window`, causal or not": (replace(PLAIN, causal=True, window=1024), {"window": (2, 1)}),
+    "heads that share K and V": (replace(PLAIN, kv_heads=4), {"kv_heads": 1}),
+    "a d that is no multiple of 8": (replace(PLAIN, d=59), {"d": 59}),
+    "`lengths`, `cu_seqlens`": (replace(PLAIN, sequences=SEQUENCES), {"lengths": [5, 3]}),
+    "`lengths` and `window`": (
+        replace(PLAIN, causal=True, window=1024, sequences=SEQUENCES),
+        {"lengths": [5, 3], "window": (2, 1)},
+    ),
+    "few rows, many keys (decoding)": (replace(PLAIN, Nq=1), {"Nq": 1}),
+}
+# What is asked for elsewhere, and refused.
+REFUSED: dict[str, dict[str, Any]] = {
+    "dropout": {"dropout_p": 0.1},
+    "another mask, a bias": {"attn_mask": None},
+    "ALiBi": {"alibi_slopes": None},
+    "softcap": {"softcap": 30.0},
+    "paged keys": {"block_table": None},
+    "d above 128": {"d": 192},
+    "V of another d": {"dv": 8},
+}
+
+
+def arrays(Nq: int = 6, d: int = 16, dv: int | None = None, kv_heads: int = 2) -> list[Any]:
+    """Q, K and V of a small call."""
+    rng = np.random.default_rng(0)
+    shapes = (2, 2, Nq, d), (2, kv_heads, 6, d), (2, kv_heads, 6, dv or d)
+    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+
+
+def split(asked: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Sizes of arrays, and arguments of attention."""
+    sizes = {name: asked[name] for name in ("Nq", "d", "dv", "kv_heads") if name in asked}
+    return sizes, {name: value for name, value in asked.items() if name not in sizes}
+
+
+def kernels(found: list[str]) -> str:
+    """The kernels for 9.0, for 8.0 on, and for older GPUs, each once."""
+    return ", ".join(f"`{name}`" for name in dict.fromkeys(found))
+
+
+def forward16(work: Workload) -> str:
+    """What answers a workload of 16 bits on each kind of GPU."""
+    names = [kernel16(work, props) for props in GPUS.values()]
+    assert all(ENTRIES16[name].sequences for name in names) or not work.sequences
+    return kernels(names)
+
+
+def forward32(work: Workload) -> str:
+    """What answers float32 of the assignment's range on each kind of GPU, of the longest sequence."""
+    if work.window:
+        return kernels([FLASH.name]) + EACH * bool(work.sequences)
+    names = [candidates(AUTO, props, "", work.d, work.Nk, work.causal)[0][0] for props in GPUS.values()]
+    assert all(name in VARIANTS for name in names)
+    return kernels(names) + EACH * bool(work.sequences)
+
+
+def gradients(work: Workload) -> str:
+    """What computes the gradients on each kind of GPU."""
+    alone = work.alone(work.sequences[0]) if work.sequences else work
+    return kernels([fastest(alone, props) for props in GPUS.values()]) + EACH * bool(work.sequences)
+
+
+def on_cpu(asked: dict[str, Any]) -> str:
+    """Whether NumPy's arrays are answered, forward and backward: they are computed."""
+    sizes, options = split(asked)
+    q, k, v = arrays(**sizes)
+    o, lse = attention(q, k, v, return_lse=True, **options)
+    made = attention_backward(o, q, k, v, o, lse, **options)
+    assert all(np.isfinite(x).all() for x in (o, *made))
+    return "both"
+
+
+def computed() -> str:
+    """A line for each feature."""
+    lines = []
+    for name, (work, asked) in FEATURES.items():
+        wide = replace(work, dtype=FLOAT32)
+        by_16_bits = forward16(work), gradients(work)
+        lines.append([name, *by_16_bits, forward32(wide), gradients(wide), on_cpu(asked)])
+    header = ["", "fp16, bf16", "their gradients", "float32", "its gradients", "NumPy, on the CPU"]
+    return markdown(header, lines)
+
+
+def sentence(asked: dict[str, Any]) -> str:
+    """What a call that asks for it says."""
+    sizes, options = split(asked)
+    try:
+        attention(*arrays(**sizes), **options)
+    except (TypeError, ValueError) as error:
+        return f"{type(error).__name__}: {error}"
+    raise AssertionError(f"{asked} is computed now: it belongs to FEATURES")
+
+
+def refused() -> str:
+    """A line for each thing that is not computed."""
+    return markdown(["", "what a call says"], [[name, sentence(asked)] for name, asked in REFUSED.items()])
+
+
+TABLES = {"computed": computed, "refused": refused}
+
+
+def with_features(text: str) -> str:
+    """A page's text with its tables of features made anew."""
+    return MARKED.sub(lambda match: f"{match[1]}{TABLES[match[2]]()}{match[3]}", text)
