@@ -131,7 +131,7 @@ bool seen(Word& word, uint8_t bytes, int t) {
     if (word.write.epoch == epoch || word.write.who >= MAX_THREADS) return false;
     for (Touch& old : word.read) {
         if (old.epoch != epoch || old.who >= MAX_THREADS || !same_warp(old.who, (unsigned)t)) continue;
-        if ((old.bytes & bytes) != bytes) continue;
+        if (old.bytes != bytes) continue;
         if (old.several || (int)old.who != t || old.time != now_of((unsigned)t)) add_lane(old, t);
         return true;
     }

@@ -37,3 +37,8 @@ __global__ void forever(int* x) {
 __global__ void beyond(float* x, int n) { x[n + threadIdx.x] = 1; }
 
 int main() { printf("main is not run\n"); }
+
+__global__ void next_letter(unsigned char* x)
+{
+    x[threadIdx.x] = x[threadIdx.x] + 1;
+}

@@ -76,6 +76,14 @@ def test_a_kernel_that_never_ends_ends_after_its_seconds():
     assert not done.right and done.end in ("hangs", "too slow") and done.why in str(done)
 
 
+def test_threads_may_each_own_a_byte_of_a_word():
+    x = np.arange(256, dtype=np.uint8)
+    done = emulate(SOURCE, "next_letter", 1, 256, [x])
+    assert done.right and not done.notes, done
+    np.testing.assert_array_equal(x, (np.arange(256) + 1) % 256)
+    assert {one.kind for one in emulate(SOURCE, "next_letter", 2, 256, [x]).findings} == {"race"}
+
+
 X = np.zeros(4)
 WRONG = {
     "scale<double, 2> has 4 arguments: 3 are given": ("scale<double, 2>", [X, X, 1.0]),

@@ -94,6 +94,13 @@ def test_a_program_reads_a_file_as_its_standard_input(tmp_path):
     assert execution.right and not execution.notes and execution.output == ""
 
 
+def test_a_macro_may_have_a_name_of_the_standard_library(tmp_path):
+    program = tmp_path / "names.cu"
+    program.write_text('#include <cstdio>\nint main() { std::twosome<int, int> x(7, 8); printf("%d", x.first); }\n')
+    assert compile_program(Source((LANGUAGE,))).executable.exists()  # so that the prelude is kept, parsed
+    assert execute([program], define=["pair=twosome"]).output == "7"
+
+
 def test_a_launch_that_fails_and_that_nobody_asks_about_is_said_to_be_unchecked():
     assert "unchecked" in [finding.kind for finding in ran("unchecked").findings]
     assert "unchecked" not in [finding.kind for finding in ran("no-blocks").findings]

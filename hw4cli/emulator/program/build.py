@@ -138,9 +138,19 @@ def compile_program(
 
         def preprocess(at: int) -> tuple[str, str]:
             target = Path(folder, f"{at}.ii")
-            words = [compiler.path, *options, *prelude, *own, *includes, *thrust, "-fopenmp"]
             keep = () if compiler.clang else ("-fpch-preprocess",)
-            _check(run, [*words, "-E", *keep, "-x", "c++", str(files[at]), "-o", str(target)], files[at].name, folder)
+
+            def preprocessed(prelude: Sequence[str]) -> None:
+                words = [compiler.path, *options, *prelude, *own, *includes, *thrust, "-fopenmp"]
+                words += ["-E", *keep, "-x", "c++", str(files[at]), "-o", str(target)]
+                _check(run, words, files[at].name, folder)
+
+            try:
+                preprocessed(prelude)
+            except InputError as error:
+                if "PCH" not in str(error):
+                    raise
+                preprocessed(["-include", str(data_path(PRELUDE))])  # a macro has a name that the parsed one uses
             return _parted(target.read_text(encoding="utf-8", errors="replace"), files[at])
 
         prelude = _prelude(compiler, options)

@@ -64,7 +64,8 @@ class Execution:
     files in its folder at the end, with their SHA-256.
 
     `switches`: in what the order of turns differed from the usual one, if it was another (kernels/emulator/schedule.h).
-    `told`: of an order that was replayed, which accesses exchanged their order, in lines.
+    `told`: of an order that was replayed, which accesses exchanged their order, in lines. `peak`: the most
+    bytes of memory that it had, 0 where that is not known.
     """
 
     end: str
@@ -80,6 +81,7 @@ class Execution:
     written: tuple[tuple[str, str], ...] = ()
     switches: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
+    peak: int = 0
 
     @property
     def lockstep(self) -> bool:
@@ -227,6 +229,7 @@ def run_program(
         written,
         switches,
         told,
+        ended.peak_rss or 0,
     )
 
 
