@@ -33,7 +33,7 @@ APPLICATIONS = {
     "rule-110": ("cells", 4, 64, ""),
     "graph-coloring": ("graph", 4, 32, ""),
     "graph-connectivity": ("graph", 4, 32, ""),
-    "uts": ("tree", 2, 32, ""),
+    "uts": ("tree", 2, 32, "lanes of a warp read `top` while the first one changes it, with no __syncwarp() between"),
 }
 
 

@@ -69,7 +69,7 @@ class Architecture(OneOf):
     type=Number(min=0),
     default=10,
     show_default=True,
-    help="Seconds for the fewest switches between threads that make a program fail, where its order matters; 0: none.",
+    help="The processor's time for the fewest switches between threads that change what happens; 0: none.",
 )
 @click.option(
     "--stdin",

@@ -2,7 +2,7 @@
 
 import math
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -101,6 +101,7 @@ OUTSIDE = 0.01  # of the largest |V|, by which O may leave the values of V where
 LEAST_SECONDS, SLOW_RATE = 60.0, 2e6
 
 
+AT_ONCE = 8  # executions that one process replays
 # A story's lines, or what finds them, given the build and the seconds that it may take.
 Told = tuple[str, ...] | Callable[[str, float], tuple[str, ...]]
 
@@ -348,18 +349,16 @@ def _story_of_order(job: Job, usual: Outcome, build: str, seconds: float) -> tup
     if seconds <= 0:
         return ()
 
-    def run(job: Job) -> Outcome:
-        return run_jobs([job], build)[0]
+    def replayed(attempts: Sequence[Sequence[str]]) -> Iterator[Outcome]:
+        for at in range(0, len(attempts), AT_ONCE):
+            tried = attempts[at : at + AT_ONCE]
+            yield from run_jobs([replace(job, schedule=FORWARDS, replay=tuple(some)) for some in tried], build)
 
     def differs(outcome: Outcome) -> bool:
         return outcome.finished and not np.array_equal(usual.o, outcome.o, equal_nan=True)
 
-    return story_of(
-        run(replace(job, record=True)),
-        lambda switches: run(replace(job, schedule=FORWARDS, replay=tuple(switches))),
-        differs,
-        seconds,
-    )
+    (recorded,) = run_jobs([replace(job, record=True)], build)
+    return story_of(recorded, replayed, differs, seconds)
 
 
 def _wrong_maxima(shape: Workload, job: Job, outcome: Outcome) -> list[str]:

@@ -5,11 +5,10 @@ lower number. Any subset of them can be replayed, and delta debugging finds one 
 Zeller, R. Hildebrandt, "Simplifying and isolating failure-inducing input", 2002).
 """
 
-import time
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol, TypeVar
 
-SECONDS = 10.0  # that are spent on it
 MOST_LINES = 8
 _LEVELS = ("block", "warp", "lane")  # as schedule.h numbers them
 
@@ -29,11 +28,21 @@ class Ordered(Protocol):
 T = TypeVar("T", bound=Ordered)
 
 
-def fewest(switches: Sequence[str], fails: Callable[[Sequence[str]], bool], until: float) -> tuple[list[str], bool]:
-    """Of switches with which something fails, some of which none can be left out; and whether that is sure, as the
-    search ends at `until`, a time of the monotonic clock.
+def processor_time() -> float:
+    """Of this process and of those that it has waited for, in seconds."""
+    return sum(os.times()[:4])
 
-    >>> fewest("abcdefgh", lambda some: "c" in some and "f" in some, float("inf"))
+
+def fewest(
+    switches: Sequence[str], first: Callable[[Sequence[list[str]]], int | None], until: float
+) -> tuple[list[str], bool]:
+    """Of switches with which something fails, some of which none can be left out; and whether that is sure, as the
+    search ends at `until`, a time of the processor. `first` says which of several attempts is the first that
+    fails, if one does.
+
+    >>> def first(attempts):
+    ...     return next((at for at, some in enumerate(attempts) if "c" in some and "f" in some), None)
+    >>> fewest("abcdefgh", first, float("inf"))
     (['c', 'f'], True)
     """
     left, parts = list(switches), 2
@@ -41,57 +50,61 @@ def fewest(switches: Sequence[str], fails: Callable[[Sequence[str]], bool], unti
         size = -(-len(left) // parts)
         pieces = [left[at : at + size] for at in range(0, len(left), size)]
         rests = [[x for other in pieces if other is not piece for x in other] for piece in pieces] if parts > 2 else []
-        for smaller in [*pieces, *rests]:
-            if time.monotonic() > until:
-                return left, False
-            if fails(smaller):
-                left, parts = smaller, 2 if smaller in pieces else max(parts - 1, 2)
-                break
+        attempts = [*pieces, *rests]
+        failing = first(attempts)
+        if failing is not None:
+            left, parts = attempts[failing], 2 if failing < len(pieces) else max(parts - 1, 2)
+        elif processor_time() > until:
+            return left, False
+        elif size == 1:
+            break
         else:
-            if size == 1:
-                return left, True
             parts = min(2 * parts, len(left))
     return left, True
 
 
 def story_of(
     execution: T,
-    replay: Callable[[Sequence[str]], T],
+    replay: Callable[[Sequence[Sequence[str]]], Iterable[T]],
     fails: Callable[[T], bool],
     seconds: float,
     told: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Lines that say what an execution in another order failed by; nothing if its switches show it no more, or if
-    `seconds` are 0. `replay` executes the program with switches, and `fails` says whether that still shows it.
-    `told` is what happens, where the finding has lines for it; else the accesses that exchange their order."""
+    `seconds`, of the processor's time, are 0. `replay` executes the program with one list of switches after the other,
+    and `fails` says whether an execution still shows it. `told` is what happens, where the finding has lines for it;
+    else the accesses that exchange their order."""
     switches = execution.switches
     if not switches or seconds <= 0:
         return ()
-    until = time.monotonic() + seconds
-    last = replay(switches)
-    if not fails(last):
-        return ()
+    until = processor_time() + seconds
+    last: T | None = None
 
-    def still_fails(some: Sequence[str]) -> bool:
+    def first(attempts: Sequence[Sequence[str]]) -> int | None:
         nonlocal last
-        done = replay(some)
-        if failing := fails(done):
-            last = done
-        return failing
+        for at, done in enumerate(replay(attempts)):
+            if fails(done):
+                last = done
+                return at
+            if processor_time() > until:
+                break
+        return None
 
-    left = switches
+    if first([switches]) is None:
+        return ()
+    left: Sequence[str] = switches
     for level in (*"210",):  # most are of lanes, which seldom matter
-        others = tuple(switch for switch in left if switch.split()[1] != level)
-        if len(others) < len(left) and time.monotonic() < until and still_fails(others):
+        others = [switch for switch in left if switch.split()[1] != level]
+        if len(others) < len(left) and processor_time() < until and first([others]) is not None:
             left = others
-    needed, sure = fewest(left, still_fails, until)
+    needed, sure = fewest(left, first, until)
     words = f"{len(needed):,} of {len(switches):,} switches {'is' if len(needed) == 1 else 'are'} enough for it"
     if not sure:
         words += f", or fewer: the search ended after {seconds:g} s"
     shown = [_sentence(switch) for switch in needed[:3]]
     if len(needed) > len(shown):
         shown.append(f"and {len(needed) - len(shown):,} more")
-    return (words, *shown, *(told or last.told))[:MOST_LINES]
+    return (words, *shown, *(told or (last.told if last else ())))[:MOST_LINES]
 
 
 def _sentence(switch: str) -> str:

@@ -36,6 +36,9 @@ def test_a_missing_barrier_is_told_with_both_lines_and_what_is_missing(hw4, mine
     mine("        __syncthreads();  // all threads", "        // all threads")
     done = hw4("check", "./mine.cu", "--run", *SMALL, "--json", cwd=tmp_path)
     assert done.returncode == 1
+    (order,) = [record for record in json.loads(done.stdout) if record["kind"] == "order"]
+    assert "enough for it" in order["story"][0] and "goes before warp" in order["story"][1]
+    assert "mine.cu:" in order["story"][-1] and "only now" in order["story"][-1]
     races = [record for record in json.loads(done.stdout) if record["kind"] == "race"]
     assert any(record["sentence"].count("mine.cu:") == 2 for record in races)
     assert any("__syncthreads() is missing between them" in record["sentence"] for record in races)

@@ -139,8 +139,8 @@ def check_program(
                     again = partial(usual, words, folder=Path(folder))
                     other = again(schedule=Schedule(REVERSE))
 
-                    def replay(switches: Sequence[str]) -> "Execution":
-                        return again(replay=switches)
+                    def replay(attempts: Sequence[Sequence[str]]) -> "Iterator[Execution]":
+                        return (again(replay=switches) for switches in attempts)
 
                     findings += with_stories(execution, other, replay, options.story)
                     if writes_else(execution, other):

@@ -4,7 +4,7 @@ import math
 import re
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
@@ -150,8 +150,8 @@ def check_attention(
             findings, notes = list(execution.findings), list(execution.notes)
             in_lockstep = None
 
-            def replay(switches: Sequence[str], shape: Workload = shape) -> Execution:
-                return run(shape, FORWARDS, replay=switches)[0]
+            def replay(attempts: Sequence[Sequence[str]], shape: Workload = shape) -> Iterator[Execution]:
+                return (run(shape, FORWARDS, replay=switches)[0] for switches in attempts)
 
             if shape == shapes[0] and execution.end == ENDED:
                 for schedule in orders:

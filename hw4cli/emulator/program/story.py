@@ -1,14 +1,14 @@
 """Findings of a whole program that depend on the order of turns, with the story of what they depend on."""
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
 
 from hw4cli.emulator.program.execute import ENDED, Execution
 from hw4cli.emulator.report import Finding
 from hw4cli.emulator.story import story_of
 
-Replay = Callable[[Sequence[str]], Execution]
+Replay = Callable[[Sequence[Sequence[str]]], Iterable[Execution]]
 
 
 def writes_else(usual: Execution, other: Execution) -> bool:
