@@ -35,6 +35,7 @@ _EQUAL = re.compile(r"__requires\(\s*(\w+)\s*==\s*(\d+|blockDim\.x)\s*\)")
 _WORDS = """#include <cassert>
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
+#include <curand_kernel.h>
 #define __requires(...)
 #define __ensures(...)
 #define __assume(...)
