@@ -49,7 +49,7 @@ class Architecture(OneOf):
         return model.gfx or f"{model.cc / 10:.1f}"
 
 
-@click.command(cls=TakesArguments, rare=["include", "define", "seconds"])
+@click.command(cls=TakesArguments, rare=["include", "define", "seconds", "story", "stdin"])
 @what_argument(KERNELS, PROGRAMS, CASES, SHAPES, kernels=[*VARIANTS, ALL], required=True)
 @shared("gpu", "architectures", multiple=True, type=Architecture([*ARCHITECTURES]), metavar="GPU")
 @causal_option
