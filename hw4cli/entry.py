@@ -28,6 +28,8 @@ def main() -> None:
     except KeyboardInterrupt:
         interrupts.exit_interrupted()
     except (ImportError, MemoryError, RuntimeError) as error:
+        if interrupts.came_of_interrupt(error):
+            interrupts.exit_interrupted()
         message = resource_shortage(error)
         if message is None:
             raise

@@ -75,6 +75,13 @@ def exit_interrupted(*_: object) -> None:
         os._exit(EXIT_CODE)
 
 
+def came_of_interrupt(error: BaseException) -> bool:
+    """Whether an error was raised while an interrupt was: one that comes in the middle of Python's own locks becomes a
+    RuntimeError there ("release unlocked lock"), whose context has it."""
+    context = error.__context__
+    return isinstance(error, KeyboardInterrupt) or (context is not None and came_of_interrupt(context))
+
+
 def _raise(*_: object) -> None:
     global _pending
     if time.monotonic() - _last > CLEAN_UP:

@@ -179,3 +179,19 @@ def test_the_tests_of_ctrl_c_pass_where_it_is_ignored():
         preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_IGN),
     )
     assert result.returncode == 0, result.stdout
+
+
+def test_an_interrupt_that_pythons_own_locks_make_another_error_of_is_one(tmp_path):
+    """Between the release of a lock by threading and its being taken again, it becomes a RuntimeError."""
+    script = (
+        "import hw4cli.cli, hw4cli.entry, threading\n"
+        "def run_command():\n"
+        "    lock = threading.Lock()\n"
+        "    with lock:\n"
+        "        lock.release()\n"
+        "        raise KeyboardInterrupt\n"
+        "hw4cli.cli.run_command = run_command\n"
+        "hw4cli.entry.main()"
+    )
+    found = subprocess.run([sys.executable, "-c", script], cwd=ROOT, capture_output=True, text=True)
+    assert (found.returncode, found.stderr) == (130, "hw4: interrupted\n")
