@@ -241,6 +241,9 @@ def of_arrays() -> dict[str, Recipe]:
         "sequences": Recipe(
             "sequences/GPU.json", "packed sequences of several lengths, beside torch's", "benchmarks.measure.sequences"
         ),
+        "windows": Recipe(
+            "windows/GPU.json", "windows of keys, beside all keys and torch's", "benchmarks.measure.windows"
+        ),
         "exactness": Recipe(
             "GPU-exactness.json",
             "16 bits: the largest error of 1024 rows, and the norm's",

@@ -127,6 +127,26 @@ def sequences(record: Record) -> Table:
     return Table(header, lines, (f"{how}{record['method']['sequences']}; FLOPs as above, backward 2.5 times as many.",))
 
 
+def windows(record: Record) -> Table:
+    """A line for each case of measure/windows.py and each pass: milliseconds of a call, its time as a share of that
+    without a window beside the pairs' share, and torch's FlashAttention 2's with how many times as fast ours is."""
+    header = ["(batch, heads, N, d)", "window", "pass", "ms", "TFLOP/s", "of the full time", "of its pairs", "FA2 ms"]
+    lines = []
+    for row in timed(record):
+        (batch, count, kv_count, length, d), ms, (left, right) = row["sizes"], row["ms"], row["window"]
+        heads = f"{count}/{kv_count}" if kv_count != count else f"{count}"
+        lines.append(
+            [
+                *(f"({batch}, {heads}, {length}, {d})", f"{left:,}, {right:,}{', causal' if row['causal'] else ''}"),
+                *(row["pass"], f"{ms['hw4']:.3g}", f"{row['tflops']:.0f}", f"{ms['hw4'] / ms['hw4 full']:.1%}"),
+                *(f"{row['share']:.1%}", f"{ms['fa2']:.3g} ({ms['fa2'] / ms['hw4']:.2f})"),
+            ]
+        )
+    machine = record["machine"]
+    how = f"{machine['gpu']}, torch {machine['torch']}; {made(record)}; bf16; {record['method']['windows']}; "
+    return Table(header, lines, (f"{how}FLOPs of the pairs in the window, backward 2.5 times as many.",))
+
+
 def exactness(*records: Record) -> Table:
     """A line for each kind of numbers: of each kernel and peer the largest error, and that of the answer's norm; of
     several GPUs one after the other where they differ."""

@@ -38,6 +38,7 @@ VIEWS: dict[str, table.View] = {
     "others": arrays.others,
     "decoding": arrays.decoding,
     "sequences": arrays.sequences,
+    "windows": arrays.windows,
     "exactness": arrays.exactness,
     "calls": calls.calls,
     "gradients": gradients.gradients,

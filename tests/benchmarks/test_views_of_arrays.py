@@ -1,6 +1,7 @@
 """Tables that pages show of attention of arrays."""
 
-from benchmarks.pages.arrays import arrays, decoding, exactness
+from benchmarks.measure.windows import CASES
+from benchmarks.pages.arrays import arrays, decoding, exactness, windows
 from benchmarks.pages.kernels import masks
 
 
@@ -58,3 +59,16 @@ def test_decoding_is_shown_beside_a_copy_in_microseconds():
     (line,) = cells(decoding({"rows": rows, "memory": memory}))
     assert (line["K and V"], line["µs"], line["only read"], line["copy"]) == ("34 MB", "20.0", "15.0", "14.0")
     assert (line["of the copy's rate"], line["cuDNN"], line["× cuDNN"], line["FA2"]) == ("70%", "30.0", "1.50", "-")
+
+
+def test_a_window_stands_beside_all_keys_and_beside_the_peers():
+    case = CASES[0]
+    full = case.full.pairs
+    assert case.work.pairs == 32 * sum(min(row + 1, 1024) for row in range(16384))
+    ms = {"hw4": 0.25, "hw4 full": 2.0, "fa2": 0.5, "fa2 full": 4.0}
+    row = {"sizes": case.sizes, "window": case.window, "causal": True, "pass": "forward", "status": "ok", "ms": ms}
+    record = {"rows": [{**row, "tflops": 500.0, "share": case.work.pairs / full}], "method": {"windows": "medians"}}
+    table = windows({**record, "machine": {"gpu": "H100", "torch": "2"}, "commit": "0" * 40, "date": "2026-11-27"})
+    (line,) = cells(table)
+    assert line["(batch, heads, N, d)"] == "(1, 32/8, 16384, 128)" and line["window"] == "1,023, 0, causal"
+    assert (line["of the full time"], line["of its pairs"], line["FA2 ms"]) == ("12.5%", "12.1%", "0.5 (2.00)")
