@@ -8,12 +8,12 @@ from slow import slow
 from hw4cli.emulator.library import REVERSE, Schedule
 from hw4cli.emulator.program.build import Source, compile_program
 from hw4cli.emulator.program.execute import execute, run_program
-from hw4cli.emulator.program.thrust import _toolkits, installed
+from hw4cli.emulator.program.thrust import toolkits, installed
 from hw4cli.errors import InputError
 
 pytestmark = needs("g++|clang++")
 BLAS = Program("blas")
-has_thrust = pytest.mark.skipif(installed(_toolkits()) is None, reason="Thrust's headers are not installed")
+has_thrust = pytest.mark.skipif(installed(toolkits()) is None, reason="Thrust's headers are not installed")
 
 
 def is_right(name, *, define=(), **how):
@@ -96,7 +96,7 @@ def test_thrust_works_on_the_gpu_s_memory_which_kernels_share():
 
 @slow
 def test_without_thrust_s_headers_the_sentence_says_what_to_install(tmp_path, monkeypatch):
-    monkeypatch.setattr("hw4cli.emulator.program.thrust._toolkits", lambda: ())
+    monkeypatch.setattr("hw4cli.emulator.program.thrust.toolkits", lambda: ())
     path = tmp_path / "mine.cu"
     path.write_text("#include <thrust/sort.h>\nint main() {}\n")
     with pytest.raises(InputError) as raised:
@@ -149,3 +149,30 @@ def test_what_a_library_does_not_have_here_is_refused_by_its_name_and_line(tmp_p
     with pytest.raises(InputError) as raised:
         compile_program(Source((path,)))
     assert words in str(raised.value) and str(raised.value).endswith(": the CPU does not execute that")
+
+
+UNWRITTEN = """#include <cublas_v2.h>
+__global__ void reversed(int* out) {
+    __shared__ int row[64];
+    row[threadIdx.x] = (int)threadIdx.x;
+    out[threadIdx.x] = row[63 - threadIdx.x];
+}
+int main() {
+    cublasHandle_t handle;
+    const float one = 1, zero = 0;
+    float *a, *b, *c;
+    cublasCreate(&handle);
+    cudaMalloc(&a, 4), cudaMalloc(&b, 400 * 4), cudaMalloc(&c, 400 * 4), cudaMemset(a, 0, 4);
+    cublasSgemm(handle, CUBLAS_OP_N, CUBLAS_OP_N, 1, 400, 1, &one, a, 1, b, 1, &zero, c, 1);
+    reversed<<<1, 64>>>((int*)c);
+    cudaDeviceSynchronize(), cudaFree(a), cudaFree(b), cudaFree(c), cublasDestroy(handle);
+}
+"""
+
+
+@slow
+def test_a_matrix_that_nobody_has_written_is_one_finding_and_hides_no_race(tmp_path):
+    path = tmp_path / "unwritten.cu"
+    path.write_text(UNWRITTEN)
+    found = [(one.kind, "cublasSgemm" in one.sentence) for one in execute([path]).findings]
+    assert found.count(("uninitialised", True)) == 1 and ("race", False) in found

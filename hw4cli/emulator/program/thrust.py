@@ -22,7 +22,7 @@ def thrust_options(texts: Sequence[str], folders: Sequence[Path], made: Path) ->
     """The compiler's options for a program with these texts, that finds its own headers in these folders; nothing if it
     does not use Thrust, or if Thrust is not installed. Writes the header that is read before the program: `made`."""
     wanted = list(dict.fromkeys(_named(texts, folders)))
-    folder = installed((*folders, *_toolkits())) if wanted else None
+    folder = installed((*folders, *toolkits())) if wanted else None
     if not folder:
         return []
     there = [name for name in wanted if (folder / name).is_file() and "/cuda/" not in name]
@@ -37,7 +37,7 @@ def installed(folders: Sequence[Path]) -> Path | None:
 
 
 @cache
-def _toolkits() -> tuple[Path, ...]:
+def toolkits() -> tuple[Path, ...]:
     """Where CUDA's toolkits may have Thrust."""
     nvcc = shutil.which("nvcc")
     homes = [os.environ.get("CUDA_PATH"), os.environ.get("CUDA_HOME"), "/usr/local/cuda"]
