@@ -8,7 +8,7 @@ from slow import slow
 from hw4cli.emulator.library import REVERSE, Schedule
 from hw4cli.emulator.program.build import Source, compile_program
 from hw4cli.emulator.program.execute import execute, run_program
-from hw4cli.emulator.program.thrust import toolkits, installed
+from hw4cli.emulator.program.thrust import installed, toolkits
 from hw4cli.errors import InputError
 
 pytestmark = needs("g++|clang++")
