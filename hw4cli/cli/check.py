@@ -125,11 +125,9 @@ def check(
 
     if counts and not execute:
         raise click.UsageError("--counts goes with --run", ctx)
-    if counts and what.programs:
-        raise click.UsageError("--counts is for kernels: a whole program is not counted", ctx)
     if what.programs:
         options = ProgramOptions(include, define, seconds, ctx.meta.get(ARGUMENTS), stdin, story)
-        return _check_programs(ctx, what, architectures, causal, execute, options, as_json, outputs)
+        return _check_programs(ctx, what, architectures, causal, execute, counts, options, as_json, outputs)
     if given := [name for name, value in (("--include", include), ("-D", define), ("--stdin", stdin)) if value]:
         raise click.UsageError(f"{given[0]} is for a whole program", ctx)
     if ARGUMENTS in ctx.meta:
@@ -176,12 +174,14 @@ def _check_programs(
     architectures: tuple[str, ...],
     causal: bool,
     execute: bool,
+    counts: bool,
     options: ProgramOptions,
     as_json: bool,
     outputs: Sequence[Path],
 ) -> int:
     """Compile whole programs, or run them on the CPU; 1 if anything is wrong with one."""
     with Importing():
+        from hw4cli.cli.terminal.counts import count_program
         from hw4cli.device.kernelcheck import CheckedLaunch
         from hw4cli.device.programcheck import check_program as compile_one
         from hw4cli.device.programcheck import has_hipcc
@@ -209,13 +209,19 @@ def _check_programs(
         vendor = "AMD" if model.gfx else "NVIDIA"
         records: list[dict[str, Any]] = []
         lines: list[str] = []
+        texts: list[str] = []
         all_right = True
         for each in programs:
             name = f"{vendor} {model.name}, executed on the CPU"
+            if counts:
+                own, text, right = count_program(each, model.props, name, options, shape)
+                records, texts, all_right = [*records, *own], [*texts, text], all_right and right
+                continue
             own, its_lines, right = check_program(each, model.props, name, options, shape)
             records, lines, all_right = [*records, *own], [*lines, *its_lines], all_right and right
-        text = "".join(f"{wrapped(line, columns(sys.stdout), '    ', '')}\n" for line in lines)
-        _publish(records, text, as_json, outputs)
+        if lines:
+            texts.append("".join(f"{wrapped(line, columns(sys.stdout), '    ', '')}\n" for line in lines))
+        _publish(records, "\n".join(texts), as_json, outputs)
         return 0 if all_right else 1
     rows: list[CheckedLaunch] = []
     missing: dict[str, MachineError] = {}

@@ -125,6 +125,12 @@ def find_compiler() -> Compiler:
     raise MachineError(f"kernels run on the CPU only where there is a C++ compiler: {wanted} is not installed")
 
 
+def check_counting() -> None:
+    """Raise MachineError where nothing is counted: without g++, whose loads of vectors stay whole."""
+    if find_compiler().clang:
+        raise MachineError("counts need g++: clang++ takes loads of vectors apart")
+
+
 def checking_builds() -> tuple[str, ...]:
     """The builds that look for mistakes, as far as the compiler has what they need.
 

@@ -21,16 +21,27 @@ extern "C" struct EmuCount {
     char what[32], file[128];
     uint32_t line, unused;
     // times: requests of warps, or executions by warps; lanes: by threads. bytes: what threads ask for; distinct: of
-    // these in one request, each byte once; wavefronts: of shared memory, and the fewest that such a request takes.
+    // these in one request, each byte once; wavefronts: of shared memory, or lines of 128 bytes of global memory, and the
+    // fewest that such a request takes; amount: operations; of atomics, the lanes of a request that share a word most.
     uint64_t times, lanes, bytes, distinct, sectors, wavefronts, least, amount;
 };
 
 namespace emu {
 namespace {
-constexpr unsigned SECTOR = 32, BANKS = 32, WIDTH = 32;  // bytes; of 4 bytes; lanes of a request
+constexpr unsigned SECTOR = 32, LINE = 128;   // bytes
+constexpr unsigned BANKS = 32, WIDTH = 32;     // of 4 bytes; lanes of a request
+constexpr unsigned AT_ONCE = 8;                // loads of a warp under way: of two arrays in a loop that is unrolled four times
+constexpr unsigned NEAR_BLOCKS = 64;           // that begin one after the other, and so run at the same time
+constexpr unsigned TIMES = 16;                 // from a request for a sector to the next one: 0, 1, 2 to 3, ... of TIMES kinds
 constexpr unsigned MOST_WARPS = MAX_THREADS / 32;
-struct Sums { uint64_t times, lanes, bytes, distinct, sectors, wavefronts, least, amount; };
-struct Piecewise { uintptr_t at; unsigned size; };
+struct Sums {
+    uint64_t times, lanes, bytes, distinct, sectors, wavefronts, least, amount;
+    void operator+=(const Sums& more) {
+        times += more.times, lanes += more.lanes, bytes += more.bytes, distinct += more.distinct;
+        sectors += more.sectors, wavefronts += more.wavefronts, least += more.least, amount += more.amount;
+    }
+};
+struct Piecewise { uintptr_t at; unsigned size, when; };  // when: as many accesses of global memory its thread had made
 struct Pending {  // of a warp, since its lanes last met
     std::vector<std::vector<Piecewise>> by_lane;
     bool listed = false;
@@ -51,8 +62,20 @@ struct Piece {  // of straight code
     bool listed[MOST_WARPS] = {};
 };
 struct Event { Site site; std::string type; Sums sums{}; };
-struct Touched { std::vector<uint32_t> read, written; };  // of each 4 bytes of an array, the last block that did, from 1
-struct Totals { uint64_t first_read, written, block_read, block_written; };
+// Of each 4 bytes of an array the last block that read or wrote it, from 1; of each sector the last block that asked for
+// it, and when.
+struct Touched { std::vector<uint32_t> read, written, asked, when; };
+// Bytes: of words that the launch reads, but for what it has written itself, and that it writes, once each; and both of each
+// block. Of the sectors that loads ask for: how many nobody has asked for before; only another block, one that began a
+// short while ago or longer; the same block, by how many accesses the thread had made meanwhile. And how often warps
+// wait for loads of global and of shared memory.
+struct Totals {
+    uint64_t first_read, written, block_read, block_written, first, near_block, far_block, again[TIMES], waits[2];
+    void operator+=(const Totals& more) {
+        const auto *from = (const uint64_t*)&more;
+        for (auto* to = (uint64_t*)this; to < (uint64_t*)(this + 1);) *to++ += *from++;
+    }
+};
 }
 static std::vector<Place> places;
 static std::vector<Piece> pieces;
@@ -71,7 +94,9 @@ struct Recent {
 };
 }
 static Recent recent[MAX_THREADS];
-static uint32_t serial;  // of the block, from 1
+static unsigned accesses[MAX_THREADS];  // of global memory, that a thread of this block has made
+static uint32_t serial;                 // of the block, from 1
+static uint32_t blocks_begun;
 
 // ---- What a request takes
 
@@ -114,33 +139,76 @@ static void shared_request(Sums& sums, const uintptr_t* at, unsigned size) {
         }
     }
 }
-static void request(const Place& place, Sums& sums, const uintptr_t* at, unsigned size) {
+// The most lanes of a request that share a word: where they change it, they come one after the other.
+static unsigned most_alike(const uintptr_t* at, unsigned n) {
+    unsigned most = 0;
+    for (unsigned i = 0; i < n; i++) most = std::max(most, (unsigned)std::count(at, at + n, at[i]));
+    return most;
+}
+static Touched* touched_at(const char* at, size_t& offset) {
+    const Array* array = array_at(at);
+    if (!array || at >= array->of.begin + array->of.bytes) return nullptr;
+    offset = at - array->of.begin;
+    Touched& words = touched[array->of.begin];
+    if (words.read.empty()) {
+        const size_t n = array->of.bytes / 4 + 2, sectors = array->of.bytes / SECTOR + 2;
+        words.read.resize(n), words.written.resize(n), words.asked.resize(sectors), words.when.resize(sectors);
+    }
+    return &words;
+}
+// A request's sector, which is there already where the same block, or another, asked for it before.
+static void ask(uintptr_t sector, bool loads, unsigned when) {
+    size_t offset;
+    Touched* words = touched_at((const char*)(sector * SECTOR), offset);
+    if (!words) words = touched_at((const char*)(sector * SECTOR + SECTOR - 1), offset);  // an array begins within it
+    if (!words) return;
+    uint32_t &by = words->asked[offset / SECTOR], &last = words->when[offset / SECTOR];
+    if (loads) {
+        const uint32_t since = when > last ? when - last : last - when;
+        if (!by) totals.first++;
+        else if (by == serial) totals.again[since ? std::min(TIMES - 1, 32u - __builtin_clz(since)) : 0]++;
+        else (serial - by <= NEAR_BLOCKS ? totals.near_block : totals.far_block)++;
+    }
+    by = serial, last = when;
+}
+static void request(const Place& place, Sums& sums, const uintptr_t* at, unsigned size, unsigned when, bool asks) {
     static std::vector<uintptr_t> units;
     uintptr_t some[WIDTH];
     unsigned n = 0;
     for (unsigned l = 0; l < WIDTH; l++)
         if (at[l]) some[n++] = at[l];
     if (!n) return;
+    if (place.does == UPDATES) sums.amount += most_alike(some, n);
     const unsigned unit = std::min(4u, size & -size);
     sums.times++, sums.lanes += n, sums.bytes += (uint64_t)n * size;
     distinct_units(some, n, size, unit, units);
     sums.distinct += units.size() * unit;
-    if (place.shared) return shared_request(sums, at, size);
+    if (place.shared) {
+        const uint64_t before = sums.wavefronts;
+        shared_request(sums, at, size);
+        if (place.does == UPDATES) sums.wavefronts = before + std::max<uint64_t>(sums.wavefronts - before, most_alike(some, n));
+        return;
+    }
+    distinct_units(some, n, size, LINE, units);
+    sums.wavefronts += units.size(), sums.least += (n * size + LINE - 1) / LINE;
     distinct_units(some, n, size, SECTOR, units);
     sums.sectors += units.size();
+    if (asks)
+        for (uintptr_t sector : units) ask(sector, place.does == LOADS, when);
 }
 // The requests of a warp at a place: as wide loads, and, where some were made wide, as they were written, too, for the
 // case that not all of the place can be: CUDA's compiler does not know then that they lie at such addresses.
 static void requests(Place& place, std::vector<std::vector<Piecewise>>& by_lane) {
-    const auto all = [&](Sums& sums, unsigned size) {
+    const auto all = [&](Sums& sums, unsigned size, bool asks) {
         size_t most = 0;
         for (const auto& lane : by_lane) most = std::max(most, lane.size());
         for (size_t k = 0; k < most; k++)
             for (unsigned half = 0; half < (unsigned)lanes; half += WIDTH) {
                 uintptr_t at[WIDTH] = {};
+                unsigned when = 0;
                 for (unsigned l = 0; l < WIDTH; l++)
-                    if (k < by_lane[half + l].size()) at[l] = by_lane[half + l][k].at;
-                request(place, sums, at, size);
+                    if (k < by_lane[half + l].size()) at[l] = by_lane[half + l][k].at, when = by_lane[half + l][k].when;
+                request(place, sums, at, size, when, asks);
             }
     };
     for (const auto& lane : by_lane)
@@ -148,7 +216,7 @@ static void requests(Place& place, std::vector<std::vector<Piecewise>>& by_lane)
             if (!place.wide) place.wide = one.size;
             place.mixed |= one.size != place.wide;
         }
-    if (!place.mixed) all(place.sums, place.wide);
+    if (!place.mixed) all(place.sums, place.wide, true);
     if (place.wide == place.size && !place.mixed) {
         place.narrow = place.sums;
         return;
@@ -156,17 +224,20 @@ static void requests(Place& place, std::vector<std::vector<Piecewise>>& by_lane)
     for (auto& lane : by_lane) {
         std::vector<Piecewise> narrow;
         for (const Piecewise& one : lane)
-            for (unsigned n = 0; n < one.size; n += place.size) narrow.push_back({one.at + n, place.size});
+            for (unsigned n = 0; n < one.size; n += place.size) narrow.push_back({one.at + n, place.size, one.when});
         lane.swap(narrow);
     }
-    all(place.narrow, place.size);
+    all(place.narrow, place.size, place.mixed);
 }
 void count_warp(unsigned first) {
     const unsigned warp = first / lanes;
+    uint64_t loads[2] = {};
     for (uint32_t number : pending_places[warp]) {
         Place& place = places[number];
         auto& pending = place.pending[warp]->by_lane;
+        const uint64_t before = place.sums.times;
         requests(place, pending);
+        if (place.does == LOADS || place.does == UPDATES) loads[place.shared] += place.sums.times - before;
         size_t most = 0;
         for (const auto& lane : pending) most = std::max(most, lane.size());
         for (auto& lane : pending) lane.clear();
@@ -174,6 +245,7 @@ void count_warp(unsigned first) {
         if (most > 1 << 12) place.pending[warp].reset();  // gives memory back
     }
     pending_places[warp].clear();
+    for (int level : {0, 1}) totals.waits[level] += (loads[level] + AT_ONCE - 1) / AT_ONCE;
     const unsigned end = std::min(threads_of_block, first + lanes);
     for (unsigned t = first; t < end; t++)
         for (auto& one : recent[t].one) one.list = nullptr;
@@ -192,12 +264,11 @@ void count_warp(unsigned first) {
 // ---- What is seen
 
 static void touch_words(const char* at, unsigned bytes, bool write) {
-    const Array* array = array_at(at);
-    if (!array || at >= array->of.begin + array->of.bytes) return;
-    Touched& words = touched[array->of.begin];
-    if (words.read.empty()) words.read.resize(array->of.bytes / 4 + 2), words.written.resize(array->of.bytes / 4 + 2);
-    const size_t first = (size_t)(at - array->of.begin) / 4, last = (size_t)(at - array->of.begin + bytes - 1) / 4;
-    for (size_t w = first; w <= last && w < words.read.size(); w++) {
+    size_t offset;
+    Touched* found = touched_at(at, offset);
+    if (!found) return;
+    Touched& words = *found;
+    for (size_t w = offset / 4; w <= (offset + bytes - 1) / 4 && w < words.read.size(); w++) {
         if (write) {
             totals.written += 4 * !words.written[w], totals.block_written += 4 * (words.written[w] != serial);
             words.written[w] = serial;
@@ -241,7 +312,7 @@ static void note(const char* at, unsigned bytes, Does does, bool shared, bool is
     if (!pending) pending.reset(new Pending{std::vector<std::vector<Piecewise>>(lanes)});
     if (!pending->listed) pending->listed = true, pending_places[warp].push_back((uint32_t)(&place - places.data()));
     auto& list = pending->by_lane[(unsigned)lane()];
-    list.push_back({(uintptr_t)at, bytes});
+    list.push_back({(uintptr_t)at, bytes, shared ? 0 : accesses[current]++});
     if (kept) recent[current].one[recent[current].count++ % Recent::KEPT] = {list.back(), &list, list.size() - 1};
 }
 void count_access(const void* p, unsigned bytes, Does does, uintptr_t pc, bool is_volatile) {
@@ -259,6 +330,8 @@ void count_access(const void* p, unsigned bytes, Does does, uintptr_t pc, bool i
 void count_copy(const void* p, unsigned bytes, bool write, uintptr_t pc) {
     if (current == NOBODY || !watching) return;
     touch_words((const char*)p, bytes, write);
+    for (uintptr_t sector = (uintptr_t)p / SECTOR; sector <= ((uintptr_t)p + bytes - 1) / SECTOR; sector++)
+        ask(sector, !write, accesses[current]);
     Sums& sums = place_of(pc, write ? COPIES_OUT : COPIES_IN, false, 16).sums;
     sums.times++, sums.bytes += bytes, sums.distinct += bytes;
 }
@@ -295,14 +368,83 @@ void count_products(Site site, const char* type, uint64_t operations, uint64_t o
 void count_launch() {
     places.clear(), pieces.clear(), piece_at.clear(), place_at.clear(), events_at.clear(), touched.clear();
     for (unsigned warp = 0; warp < MOST_WARPS; warp++) pending_places[warp].clear(), run_pieces[warp].clear();
-    totals = {}, serial = 0;
+    totals = {}, serial = blocks_begun = 0;
 }
-void count_block() { serial++; }
+void count_block() {
+    serial = ++blocks_begun;
+    std::fill(accesses, accesses + threads_of_block, 0u);
+}
 static void end() {
     for (unsigned first = 0; first < threads_of_block; first += lanes) count_warp(first);
     count_barrier();
 }
 static AtBlockEnd at_end(end);
+// Another block takes this one's place: what its warps have asked for so far is counted.
+namespace {
+struct Progress {
+    uint32_t serial = 0;
+    std::vector<unsigned> accesses;
+};
+}
+static Kept<Progress> kept_progress;
+static void exchange_progress(unsigned n) {
+    end();
+    std::swap(serial, kept_progress.at(n).serial);
+    std::vector<unsigned>& kept = kept_progress.at(n).accesses;
+    if (kept.size() < threads_of_block) kept.resize(threads_of_block);
+    std::swap_ranges(kept.begin(), kept.begin() + threads_of_block, accesses);
+}
+static AtSwitch at_switch(exchange_progress);
+
+// ---- What is passed on
+
+// Calls to(pc, what, file, line, sums) for everything that the last launch did.
+template <class To> static void each_count(To to) {
+    const char* const does[] = {"load", "store", "atomic", "copy in", "copy out"};
+    for (const Place& place : places)
+        to(place.pc, std::string(does[place.does]) + (place.shared ? ", shared" : ", global"), "", 0,
+           place.mixed ? place.narrow : place.sums);
+    for (const Piece& piece : pieces) {
+        Sums sums{};
+        sums.times = piece.warps, sums.lanes = piece.lanes;
+        to(piece.pc, std::string("code"), "", 0, sums);
+    }
+    for (const auto& [key, event] : events_at) {
+        const char* slash = strrchr(event.site.file, '/');
+        to((uintptr_t)0, event.type.empty() ? std::string(event.site.what) : "product, " + event.type,
+           slash ? slash + 1 : event.site.file, event.site.line, event.sums);
+    }
+}
+// A program's launches that are alike, all together.
+namespace {
+struct Alike {
+    Totals totals{};
+    std::map<std::tuple<uintptr_t, std::string, std::string, int>, Sums> sums;
+};
+}
+static std::map<unsigned, Alike> kept_counts;
+static void write(FILE* to) {
+    for (const auto& [number, alike] : kept_counts) {
+        fprintf(to, "totals\t%u", number);
+        for (auto* x = (const uint64_t*)&alike.totals; x < (const uint64_t*)(&alike.totals + 1); x++)
+            fprintf(to, "\t%llu", (unsigned long long)*x);
+        fputc('\n', to);
+        for (const auto& [key, s] : alike.sums) {
+            const auto& [pc, what, file, line] = key;
+            fprintf(to, "count\t%u\t%llx\t%s\t%s\t%d", number, (unsigned long long)pc, what.c_str(), file.c_str(), line);
+            for (auto* x = (const uint64_t*)&s; x < (const uint64_t*)(&s + 1); x++) fprintf(to, "\t%llu", (unsigned long long)*x);
+            fputc('\n', to);
+        }
+    }
+}
+void count_over(unsigned number) {
+    write_counts = write;
+    Alike& alike = kept_counts[number];
+    alike.totals += totals;
+    each_count([&](uintptr_t pc, const std::string& what, const char* file, int line, const Sums& sums) {
+        alike.sums[{pc, what, file, line}] += sums;
+    });
+}
 }  // namespace emu
 
 using namespace emu;
@@ -327,32 +469,18 @@ void __sanitizer_cov_trace_pc() {
     if (!piece.listed[warp]) piece.listed[warp] = true, run_pieces[warp].push_back(number - 1);
     piece.by_thread[current]++;
 }
-// Called by Python: what the last launch did, so many entries of it at most; returns how many there are. totals: bytes
-// of global memory that are read, of these once each, unless the launch wrote them before; that are written, once each;
-// and both of each block.
+// Called by Python: what the last launch did, so many entries of it at most; returns how many there are. of_launch: its
+// Totals.
 unsigned hw4_counts(EmuCount* to, unsigned most, uint64_t* of_launch) {
     unsigned n = 0;
-    const auto add = [&](uintptr_t pc, const std::string& what, const char* file, int line, const Sums& s) {
+    each_count([&](uintptr_t pc, const std::string& what, const char* file, int line, const Sums& s) {
         if (n++ >= most) return;
         EmuCount& count = to[n - 1] = EmuCount{pc, {}, {}, (uint32_t)line, 0, s.times, s.lanes, s.bytes, s.distinct,
                                               s.sectors, s.wavefronts, s.least, s.amount};
-        const char* slash = strrchr(file, '/');
         snprintf(count.what, sizeof count.what, "%s", what.c_str());
-        snprintf(count.file, sizeof count.file, "%s", slash ? slash + 1 : file);
-    };
-    const char* const does[] = {"load", "store", "atomic", "copy in", "copy out"};
-    for (const Place& place : places)
-        add(place.pc, std::string(does[place.does]) + (place.shared ? ", shared" : ", global"), "", 0,
-            place.mixed ? place.narrow : place.sums);
-    for (const Piece& piece : pieces) {
-        Sums sums{};
-        sums.times = piece.warps, sums.lanes = piece.lanes;
-        add(piece.pc, "code", "", 0, sums);
-    }
-    for (const auto& [key, event] : events_at)
-        add(0, event.type.empty() ? event.site.what : "product, " + event.type, event.site.file, event.site.line, event.sums);
-    of_launch[0] = totals.first_read, of_launch[1] = totals.written;
-    of_launch[2] = totals.block_read, of_launch[3] = totals.block_written;
+        snprintf(count.file, sizeof count.file, "%s", file);
+    });
+    memcpy(of_launch, &totals, sizeof totals);
     return n;
 }
 }

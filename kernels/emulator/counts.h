@@ -4,12 +4,12 @@
 // the warp's lanes last met, belongs to the n-th request of that place.
 #pragma once
 #include "runtime.h"
-
 namespace emu {
 enum Does { LOADS, STORES, UPDATES, COPIES_IN, COPIES_OUT };  // the last two: of copy engines, and cp.async
 #if defined(EMU_COUNTS)
 void count_launch();                    // begins
 void count_block();                     // a block begins
+void count_over(unsigned number);       // is over; those of a program that have the same number are counted together, for write_counts
 void count_warp(unsigned first);        // the lanes of a warp, from this thread on, have met: their requests are whole
 // Of the thread that runs.
 void count_access(const void* at, unsigned bytes, Does, uintptr_t pc, bool is_volatile = false);

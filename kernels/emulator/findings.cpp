@@ -10,6 +10,7 @@ namespace emu {
 constexpr size_t MOST_FINDINGS = 100;
 constexpr uint32_t NO_BLOCK = ~0u;  // the host's
 static std::vector<EmuFinding> findings;
+void (*write_counts)(FILE*);
 
 EmuFinding* known_finding(const char* kind, uintptr_t pc0, uintptr_t pc1) {
     const uint64_t pc[2] = {pc0 ? pc0 - image : 0, pc1 ? pc1 - image : 0};

@@ -286,6 +286,9 @@ Ended run_grid(const Grid& grid) {
 #endif
     grid_arrived = grid_met = 0;
     const bool has_memory = run_blocks(turns);
+#if defined(EMU_PROGRAM)
+    EMU_COUNT(count_over(grid.number));
+#endif
     launch_ends();
 #if defined(__x86_64__)
     _mm_setcsr(modes);

@@ -3,6 +3,7 @@
 #include "runtime.h"
 
 #include <algorithm>
+#include <cstdio>
 #include <deque>
 #include <string>
 #include <vector>
@@ -61,6 +62,7 @@ struct Grid {
     bool cooperative = false;   // its blocks may wait for each other at grid_sync()
     unsigned resident = ~0u;    // as many blocks are there at once on the GPU, at most
     bool few = false;           // only the first, the middle and the last block run
+    unsigned number = 0;        // launches of one number are counted together
 };
 enum Ended { TO_ITS_END, GIVEN_UP, ASKED_TO_STOP, NO_MEMORY };
 Ended run_grid(const Grid&);
@@ -131,6 +133,9 @@ bool outside(const char* at, unsigned bytes, bool write, uintptr_t pc);
 // In the build "asan": nobody may touch this memory, or all may again (sanitizers.cpp).
 void forbid(const char* at, size_t bytes);
 void allow(const char* at, size_t bytes);
+
+// Writes what a program's launches did, as lines of the report; null where nothing is counted (counts.cpp).
+extern void (*write_counts)(FILE*);
 
 // ---- Findings (findings.cpp)
 

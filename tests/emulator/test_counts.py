@@ -53,7 +53,9 @@ def test_words_side_by_side_are_one_load_where_they_are_aligned_and_are_loaded_o
 
 def test_operations_are_those_of_the_text_and_lanes_that_take_no_part_do_none():
     counts = counted("operations", 10, threads=64)
-    assert counts.total("amount", FP32) == 64 * (2 * 10 + 1) + 64  # fused products, the sum, and the atomic addition's
+    assert counts.total("amount", FP32) == 64 * (
+        2 * 10 + 1
+    )  # fused products, the sum; the atomic addition is the L2 cache's
     assert counts.total("amount", EXPONENTIALS) == counts.total("amount", DIVISIONS) == 2 * 8
     exponentials = line(counts, EXPONENTIALS)
     assert (exponentials.where[:11], exponentials.times, exponentials.lanes) == ("counted.cu:", 2, 16)

@@ -147,7 +147,7 @@ def check_program(
                         sentence = "what the program writes depends on the order in which threads take their turns"
                         lines_of_story = story_of(other, replay, partial(writes_else, execution), options.story)
                         findings.append(Finding("order", sentence, story=lines_of_story))
-            lines = [*_printed(execution), f"{program}: {_ending(execution)}"]
+            lines = [*printed(execution), f"{program}: {ending(execution)}"]
             ended = {"end": execution.end, "status": execution.status, "sentence": execution.why}
             records = [{"program": program, "what": "run", **ended, "lockstep": execution.lockstep}]
             own, its_lines = _found(program, once(findings), once(notes), set(), True, None)
@@ -206,11 +206,13 @@ def told(findings: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
             stories += 1
 
 
-def _printed(execution: "Execution") -> list[str]:
+def printed(execution: "Execution") -> list[str]:
+    """The end of what a program printed, as lines."""
     return [f"| {line}" for text in (execution.output, execution.errors) for line in text.splitlines()[-40:]]
 
 
-def _ending(execution: "Execution") -> str:
+def ending(execution: "Execution") -> str:
+    """How a program ended, in words."""
     words = "it ends" if execution.end == "ended" else f"{execution.end}: {execution.why}"
     if execution.end == "ended":
         words += f" with exit status {execution.status}, {sum(launch.times for launch in execution.launches)} launches"

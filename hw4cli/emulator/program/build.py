@@ -2,8 +2,9 @@
 
 A file is preprocessed first, against the headers of kernels/emulator/program, as launches may come out of macros; then
 its launches become calls (launches.py), and a C++ compiler makes a program of it, while others compile the runtime,
-where it is not kept yet. Two builds: `plain` is for the answer
-alone, `race` has the compiler's hooks before every load and store, the host's too.
+where it is not kept yet. Three builds: `plain` is for the answer
+alone, `race` has the compiler's hooks before every load and store, the host's too, and `counts` besides one at the
+begin of each piece of straight code.
 """
 
 import re
@@ -18,7 +19,7 @@ from functools import cache
 from pathlib import Path
 
 from hw4cli.emulator import build as kernels
-from hw4cli.emulator.build import PLAIN, RACE, Compiler, Run, find_compiler
+from hw4cli.emulator.build import COUNTS, PLAIN, RACE, Compiler, Run, check_counting, find_compiler
 from hw4cli.emulator.program.launches import blanked, with_calls
 from hw4cli.emulator.program.ptx import with_instructions
 from hw4cli.emulator.program.refusals import check_words, missing_function, missing_header
@@ -104,25 +105,35 @@ def read(path: Path) -> str:
 
 @dataclass(frozen=True)
 class Program:
-    """A program for the CPU: its executable, and whether its loads and stores can be watched."""
+    """A program for the CPU: its executable, and whether its loads and stores can be watched, or are counted."""
 
     source: Source
     executable: Path
     watched: bool
     lanes: int
+    counted: bool = False
 
 
 def compile_program(
-    source: Source, *, cc: int = 80, lanes: int = 32, watched: bool = True, run: Run = subprocess.run
+    source: Source,
+    *,
+    cc: int = 80,
+    lanes: int = 32,
+    watched: bool = True,
+    counted: bool = False,
+    run: Run = subprocess.run,
 ) -> Program:
-    """The program for a GPU of a compute capability with so many lanes in a warp; kept, if there is a place.
+    """The program for a GPU of a compute capability with so many lanes in a warp, watched, or else counted, or neither;
+    kept, if there is a place.
 
     `run` starts the compiler and waits for it. Raises InputError if the program does not compile or needs what is not
-    there on the CPU, MachineError if there is no compiler.
+    there on the CPU, MachineError if there is no compiler, or none that `counted` can do with.
     """
     compiler = find_compiler()
+    if counted:
+        check_counting()
     headers = data_path("kernels/emulator")
-    build = RACE if watched else PLAIN
+    build = COUNTS if counted else RACE if watched else PLAIN
     options = _options(compiler, build, cc, lanes)
     own = [f"-I{path}" for path in dict.fromkeys([*(file.resolve().parent for file in source.files), *source.include])]
     own += [f"-D{name}" for name in source.define]
@@ -156,7 +167,7 @@ def compile_program(
         prelude = _prelude(compiler, options)
         given = list(pool.map(preprocess, range(len(files))))
         target = _executable(source, given, known)
-        program = Program(source, target, watched, lanes)
+        program = Program(source, target, watched and not counted, lanes, counted)
         if target.exists():
             return program
         if _keep_prelude(compiler, options, folder, run):

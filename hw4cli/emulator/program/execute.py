@@ -1,8 +1,10 @@
 """A CUDA program executed on the CPU, in the sandbox where there is one: what it printed, and what was found."""
 
 import hashlib
+import math
 import mmap
 import os
+import re
 import shutil
 import struct
 import subprocess
@@ -14,6 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from hw4cli.emulator.build import Run
+from hw4cli.emulator.counts import NUMBERS, TOTALS, Counts, Entry, counts_of
 from hw4cli.emulator.library import FORWARDS, ORDERS, RANDOM, REVERSE, Schedule
 from hw4cli.emulator.program.build import Program, Source, compile_program, shared_arrays
 from hw4cli.emulator.report import NO_BLOCK, Finding, Raw, findings_of
@@ -39,12 +42,13 @@ ENDED, TOO_SLOW, HANGS, CRASHED, KILLED = "ended", "too slow", "hangs", "crash",
 BETWEEN_LINES = "\x1f"  # of a story, in the report
 _OWN = ".hw4"  # the folder of the report, in the program's own
 _STATUS_BYTES = 4096
+_FUNCTION = re.compile(r"<.*|^.*::(?=\w+(?:<|$))")  # what is not a kernel's name in how it is launched: ns::tiles<32>
 
 
 @dataclass(frozen=True)
 class LaunchCount:
     """Launches of a kernel that are alike: its name, the line, blocks and threads in three directions, bytes of dynamic
-    shared memory, and how many there were."""
+    and of static shared memory, and how many there were."""
 
     kernel: str
     place: str
@@ -52,6 +56,7 @@ class LaunchCount:
     block: tuple[int, ...]
     shared: int
     times: int
+    static_shared: int = 0
 
 
 @dataclass(frozen=True)
@@ -65,7 +70,8 @@ class Execution:
 
     `switches`: in what the order of turns differed from the usual one, if it was another (kernels/emulator/schedule.h).
     `told`: of an order that was replayed, which accesses exchanged their order, in lines. `peak`: the most
-    bytes of memory that it had, 0 where that is not known.
+    bytes of memory that it had, 0 where that is not known. `counts`: of each of
+    `launches` what they did, in a program that counts.
     """
 
     end: str
@@ -82,6 +88,7 @@ class Execution:
     switches: tuple[str, ...] = ()
     told: tuple[str, ...] = ()
     peak: int = 0
+    counts: tuple[Counts, ...] = ()
 
     @property
     def lockstep(self) -> bool:
@@ -230,6 +237,7 @@ def run_program(
         switches,
         told,
         ended.peak_rss or 0,
+        _counted(program, lines, launches),
     )
 
 
@@ -277,7 +285,7 @@ def _settings(
     """What the runtime reads (kernels/emulator/program/session.cpp)."""
     memory = max(free_memory() // MEMORY_SHARE, 256 << 20)
     values = {
-        "watch": int(program.watched),
+        "watch": int(program.watched or program.counted),
         "order": ORDERS.index(schedule.order),
         "seed": schedule.seed,
         "lanes": program.lanes,
@@ -327,6 +335,7 @@ def _read(
     """The report's findings, notes and launches, how the program ended and why, and what a replay tells."""
     raws: list[Raw] = []
     launches: list[LaunchCount] = []
+    static = [(function, size) for _, size, function, name in shared_arrays(executable) if name]
     end = why = ""
     told: list[str] = []
     for line in lines:
@@ -340,7 +349,8 @@ def _read(
         elif what == "launch":
             kernel, place, grid, block_size, shared, times = fields
             blocks, threads = (tuple(map(int, size.split())) for size in (grid, block_size))
-            launches.append(LaunchCount(kernel, place, blocks, threads, int(shared), int(times)))
+            own = sum(size for function, size in static if function == _FUNCTION.sub("", kernel))
+            launches.append(LaunchCount(kernel, place, blocks, threads, int(shared), int(times), own))
         elif what == "end":
             end, why = fields
     if why:  # it may name places, too
@@ -355,6 +365,33 @@ def _read(
     found = [finding for finding in found if finding.kind != "told"]
     notes = tuple(finding for finding in found if finding.kind in NOTES)
     return tuple(finding for finding in found if finding not in notes), notes, tuple(launches), end, why, lines_told
+
+
+def _counted(program: Program, lines: Sequence[str], launches: Sequence[LaunchCount]) -> tuple[Counts, ...]:
+    """What the report says that each launch, or those that are alike, did."""
+    totals: dict[int, list[int]] = {}
+    entries: dict[int, list[Entry]] = {}
+    for line in lines:
+        what, *fields = line.split("\t")
+        if what == "totals":
+            totals[int(fields[0])] = [int(number) for number in fields[1:]]
+        elif what == "count":
+            number, pc, kind, file, at, *numbers = fields
+            sums = dict(zip(NUMBERS, map(int, numbers), strict=True))
+            entries.setdefault(int(number), []).append(Entry(int(pc, 16), kind, f"{file}:{at}", **sums))
+    none = [0] * TOTALS  # of a launch that did not come to its end
+    return tuple(
+        counts_of(
+            program.executable,
+            entries.get(number, []),
+            totals.get(number, none),
+            launch.kernel,
+            math.prod(launch.grid),
+            math.prod(launch.block),
+        )
+        for number, launch in enumerate(launches)
+        if program.counted
+    )
 
 
 class _Progress:

@@ -7,18 +7,19 @@ are counted where R and C are 1 and 2 (with a mask 1, 2 and 3), and once more, w
 
 import json
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from fractions import Fraction
 from pathlib import Path
 from typing import Any
 
-from hw4cli.emulator.build import COUNTS, check_kernels, digest, find_compiler, shared_object
+from hw4cli.emulator.build import COUNTS, check_counting, check_kernels, digest, shared_object
 from hw4cli.emulator.build import cache_folder as kept_in
 from hw4cli.emulator.check import RANDOM_DATA, make_data
 from hw4cli.emulator.counts import EXPONENTIALS, FP32, FP64, WAVEFRONT, Counts
 from hw4cli.emulator.worker import Job, run_jobs
 from hw4cli.errors import KernelError, MachineError
+from hw4cli.lab.measure.timing import Work, amounts_of
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.plan import DeviceProperties, LaunchModel, Plan, Tile, Variant, one_split
 from hw4cli.problem.workload import Workload
@@ -27,12 +28,6 @@ from hw4cli.text.progress import Advance, Progress
 
 SECONDS = 600.0  # of processor time that a run may take
 INTEGERS = ("int8",)
-
-
-def check_counting() -> None:
-    """Raise MachineError where nothing is counted: without g++, whose loads of vectors stay whole."""
-    if find_compiler().clang:
-        raise MachineError("counts need g++: clang++ takes loads of vectors apart")
 
 
 @dataclass(frozen=True)
@@ -103,6 +98,37 @@ def model_of(counts: Counts) -> LaunchModel:
 # ---- A large shape
 
 
+@dataclass(frozen=True)
+class Samples:
+    """Parts of a shape by which a kernel's work on all of it is known: what the formula's terms are for each part, all
+    but the last of which determine it, and for all of the shape."""
+
+    variant: Variant
+    parts: Sequence[Part]
+    basis: Sequence[Sequence[int]]
+    wanted: Sequence[Any]
+    tile: Tile
+    batches: int
+
+
+def _samples(variant: Variant, shape: Workload, plan: Plan, least_keys: int = 0) -> Samples:
+    """Small parts of a shape, the smallest of at least so many keys."""
+    whole = replace(variant, splits=one_split)  # the keys in one part
+    rows, keys = (plan.macros.get(name, 32) for name in ("BR", "BC"))
+    tile = {name: plan.macros[name] for name in ("BR", "BC") if name in plan.macros}
+    batch = replace(shape, batch=1)
+    if shape.causal:
+        side = math.lcm(rows, keys) * ceil_div(max(1, least_keys), math.lcm(rows, keys))
+        parts = [Part(replace(batch, Nq=n * side, Nk=n * side)) for n in (1, 2, 3, 4)]
+        at = ceil_div(shape.N, side)
+        return Samples(whole, parts, [[1, n, n * n] for n in (1, 2, 3, 4)], [1, at, at * at], tile, shape.B)
+    wide = keys * ceil_div(max(2 * rows, least_keys), keys)
+    sizes = ((1, 1), (2, 1), (1, 2), (2, 2), (2, 3))
+    parts = [Part(replace(batch, Nq=c * wide, Nk=c * wide), r * rows) for r, c in sizes]
+    r_at, c_at = ceil_div(shape.Nq, rows), Fraction(ceil_div(shape.Nk, keys) * keys, wide)
+    return Samples(whole, parts, [[1, r, c, r * c] for r, c in sizes], [1, r_at, c_at, r_at * c_at], tile, shape.B)
+
+
 def counted_models(
     variant: Variant, shape: Workload, props: DeviceProperties, progress: Progress | None = None
 ) -> list[LaunchModel]:
@@ -113,48 +139,64 @@ def counted_models(
     """
     shape = shape.stored
     plan = variant.plan(shape, props)
-    whole = replace(variant, splits=one_split)  # the keys in one part
-    rows, keys = (plan.macros.get(name, 32) for name in ("BR", "BC"))
-    tile = {name: plan.macros[name] for name in ("BR", "BC") if name in plan.macros}
-    batch = replace(shape, batch=1)
-    if shape.causal:
-        side = math.lcm(rows, keys)
-        parts = [Part(replace(batch, Nq=n * side, Nk=n * side)) for n in (1, 2, 3, 4)]
-        at = ceil_div(shape.N, side)
-        basis = [[1, n, n * n] for n in (1, 2, 3, 4)]
-        wanted: list[Any] = [1, at, at * at]
-    else:
-        wide = keys * ceil_div(2 * rows, keys)
-        sizes = ((1, 1), (2, 1), (1, 2), (2, 2), (2, 3))
-        parts = [Part(replace(batch, Nq=c * wide, Nk=c * wide), r * rows) for r, c in sizes]
-        basis = [[1, r, c, r * c] for r, c in sizes]
-        r_at, c_at = ceil_div(shape.Nq, rows), Fraction(ceil_div(shape.Nk, keys) * keys, wide)
-        wanted = [1, r_at, c_at, r_at * c_at]
-    found = _measured(whole, parts, props, tile, progress)
-    symbols = [launch.symbol for launch in plan.launches]
+    samples = _samples(variant, shape, plan)
+    found = _kept(samples, props, "models", lambda one: _values(model_of(one)), progress)
     models = []
-    for symbol in symbols:
-        own = [next((model for model in models_ if model.symbol == symbol), None) for models_ in found]
-        known = [model for model in own if model is not None]
+    for launch in plan.launches:
+        known = [_model(values) for values in _of_launch(found, launch.symbol)]
         if len(known) < len(found):
-            models.append(LaunchModel(symbol, (0, 0)))
+            models.append(LaunchModel(launch.symbol, (0, 0)))
             continue
-        models.append(_extended(variant.name, symbol, known, basis, wanted, shape.B))
+        models.append(_extended(variant.name, launch.symbol, known, samples))
     return models
+
+
+LEAST_KEYS = 256  # of parts that are counted for times: what is asked for again soon, or after long, stays so
+
+
+def counted_works(
+    variant: Variant,
+    shape: Workload,
+    props: DeviceProperties,
+    tile: Tile | None = None,
+    progress: Progress | None = None,
+) -> list[Work]:
+    """What each launch of a kernel's plan does, for a predicted time: as `counted_models`, but launches that the small
+    shapes do not have are left out. Raises as `count` does."""
+    shape = shape.stored
+    plan = variant.plan(shape, props, tile)
+    samples = _samples(variant, shape, plan, LEAST_KEYS)
+    samples = replace(samples, tile={**samples.tile, **(tile or {})})
+    lanes = props.lanes
+    found = _kept(samples, props, "amounts", lambda one: [one.symbol, amounts_of(one, lanes)], progress)
+    works = []
+    for launch in plan.launches:
+        known = [amounts for _, amounts in _of_launch(found, launch.symbol)]
+        if len(known) < len(found):
+            continue
+        rows = [[*map(Fraction, row)] for row in samples.basis[:-1]]
+        amounts = {
+            name: float(
+                samples.batches
+                * max(Fraction(0), _sum(_solved(rows, [Fraction(one[name]) for one in known[:-1]]), samples.wanted))
+            )
+            for name in known[0]
+        }
+        works.append(Work(launch.symbol, launch.grid, launch.block, launch.shared, amounts))
+    return works
+
+
+def _of_launch(found: Sequence[Sequence[Any]], symbol: str) -> list[Any]:
+    """What is known of a launch: of each part that has it."""
+    return [values for one in found for values in one if values[0] == symbol]
 
 
 _NUMBERS = [field.name for field in fields(LaunchModel) if field.compare][1:]
 
 
-def _extended(
-    name: str,
-    symbol: str,
-    known: Sequence[LaunchModel],
-    basis: Sequence[Sequence[int]],
-    wanted: Sequence[Any],
-    batches: int,
-) -> LaunchModel:
-    """The model of a launch where the formula that fits the known ones has these terms."""
+def _extended(name: str, symbol: str, known: Sequence[LaunchModel], samples: Samples) -> LaunchModel:
+    """The model of a launch on the whole shape, from those on the parts."""
+    basis = samples.basis
 
     def number(values: Sequence[int]) -> int:
         weights = _solved([[*map(Fraction, row)] for row in basis[:-1]], [Fraction(value) for value in values[:-1]])
@@ -164,7 +206,7 @@ def _extended(
                 f"{name} does not do the same for each tile of rows and keys: on small shapes its {symbol} does "
                 f"{values[-1]:,} of what its tiles would take {float(again):,.0f}"
             )
-        return batches * max(0, round(_sum(weights, wanted)))
+        return samples.batches * max(0, round(_sum(weights, samples.wanted)))
 
     found: dict[str, Any] = {}
     for field in _NUMBERS:
@@ -195,24 +237,33 @@ def _solved(rows: list[list[Fraction]], values: list[Fraction]) -> list[Fraction
     return [row[-1] for row in augmented]
 
 
-def _measured(
-    variant: Variant, parts: Sequence[Part], props: DeviceProperties, tile: Tile, progress: Progress | None
-) -> list[list[LaunchModel]]:
-    """The models of the launches of each part; they are kept beside the machine code."""
+def _kept(
+    samples: Samples,
+    props: DeviceProperties,
+    what: str,
+    values_of: Callable[[Counts], Any],
+    progress: Progress | None,
+) -> list[list[Any]]:
+    """Of each part, values of each launch; they are kept beside the machine code."""
     check_counting()
-    compiled = _compiled(variant, _plan_of(variant, parts[0], props, tile), props)
-    kept = kept_in() / f"hw4-counts-{digest(compiled.name, parts, props)}.json"
+    plan = _plan_of(samples.variant, samples.parts[0], props, samples.tile)
+    compiled = _compiled(samples.variant, plan, props)
+    kept = kept_in() / f"hw4-counts-{digest(compiled.name, samples.parts, props, what)}.json"
     try:
-        return [[_model(values) for values in one] for one in json.loads(kept.read_text(encoding="utf-8"))]
-    except (OSError, ValueError, TypeError):
+        found: list[list[Any]] = json.loads(kept.read_text(encoding="utf-8"))
+        return found
+    except (OSError, ValueError):
         pass
     if progress:
-        progress.grow(len(parts))
-    done = count(variant, parts, props, tile, progress.add if progress else None)
-    found = [[model_of(one) for one in counts] for counts in done]
-    values = [[[model.symbol, *(getattr(model, name) for name in _NUMBERS)] for model in one] for one in found]
-    _keep(kept, json.dumps(values))
+        progress.grow(len(samples.parts))
+    done = count(samples.variant, samples.parts, props, samples.tile, progress.add if progress else None)
+    found = [[values_of(one) for one in counts] for counts in done]
+    _keep(kept, json.dumps(found))
     return found
+
+
+def _values(model: LaunchModel) -> list[Any]:
+    return [model.symbol, *(getattr(model, name) for name in _NUMBERS)]
 
 
 def _model(values: Sequence[Any]) -> LaunchModel:

@@ -28,10 +28,21 @@ SHARED_BYTES, L2_BYTES = 128, 32
 # 43 MB came again (benchmarks/h200-cache.csv). A line read from the far half is copied to the near one, which costs
 # capacity; of other GPUs the same share is assumed.
 HOLDS = 0.72
+# Clocks from a load to its use: from shared memory, the L1 cache, the L2 cache, DRAM. Jia et al. 2018 (GTX 1080's
+# generation; DRAM estimated) and Luo et al. 2024 (A100, RTX 4090, H100 PCIe); of AMD's, estimates.
+LATENCIES = {61: (24, 82, 216, 500), 80: (29, 38, 262, 466), 89: (30, 43, 273, 542), 90: (29, 41, 263, 479)}
+AMD_LATENCIES = (64, 120, 270, 750)
+# KB of a multiprocessor's L1 cache, from compute capability 7.0 on together with its shared memory (CUDA programming
+# guide); of AMD's compute units.
+L1_KB = {61: 48, 75: 96, 80: 192, 86: 128, 89: 128, 90: 256, 100: 256, 120: 128}
+AMD_L1_KB = 16
 # The resources that a kernel can be limited by, and the unit of each rate in a second.
 DRAM, L2, SHARED, FFMA, DFMA, EXP2, TENSOR = "DRAM", "L2", "shared memory", "FFMA", "DFMA", "exp2", "tensor cores"
 UNITS = {DRAM: "GB", L2: "GB", SHARED: "GB", FFMA: "TFLOP", DFMA: "TFLOP", EXP2: "Gexp", TENSOR: "TFLOP"}
 SCALES = {"GB": 1e9, "TFLOP": 1e12, "Gexp": 1e9}
+# Of a data sheet's rate: the most that flash's float32 products and split's fp16 products reached on an H100 or H200,
+# and what a copy within the memory does. On other GPUs, assumptions.
+REACHED = {FFMA: 0.83, TENSOR: 0.79, DRAM: 0.9, L2: 0.6}
 
 
 @dataclass(frozen=True)
@@ -57,6 +68,28 @@ class GpuModel:
     def cache(self) -> int:
         """Bytes of its L2 cache that hold what is read again."""
         return int(HOLDS * self.l2 * (1 << 20))
+
+    @property
+    def latencies(self) -> tuple[int, int, int, int]:
+        """Clocks from a load to its use: from shared memory, the L1 cache, the L2 cache, DRAM."""
+        return AMD_LATENCIES if self.gfx else LATENCIES[max(cc for cc in LATENCIES if cc <= self.cc)]
+
+    @property
+    def line_clocks(self) -> int:
+        """Clocks for a line of 128 bytes from the L1 cache: one; two where that gives 64 bytes at a time."""
+        return 2 if self.gfx else 1
+
+    @property
+    def issued(self) -> int:
+        """Instructions that a multiprocessor begins in a clock, each for 32 lanes."""
+        return 2 if self.gfx else 4
+
+    def l1_bytes(self, shared: int) -> int:
+        """Bytes that a multiprocessor's L1 cache has, where blocks have so many of shared memory."""
+        if self.gfx:
+            return AMD_L1_KB << 10
+        whole = L1_KB[max(cc for cc in L1_KB if cc <= self.cc)] << 10
+        return whole if self.cc < 70 else max(0, whole - shared)
 
     @property
     def rates(self) -> dict[str, float]:

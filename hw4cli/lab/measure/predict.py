@@ -17,17 +17,14 @@ from pathlib import Path
 from hw4cli.device.occupancy import SIMDS
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.lab.measure.explanation import LaunchFacts, explain
-from hw4cli.lab.measure.gpus import DRAM, EXP2, FFMA, L2, MODELS, TENSOR, GpuModel, model_named
+from hw4cli.lab.measure.gpus import DRAM, EXP2, FFMA, L2, MODELS, REACHED, GpuModel, model_named
+from hw4cli.lab.measure.timing import LAUNCH_SECONDS
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem import suite
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import data_path
 from hw4cli.text.tables import markdown
 
-# Of the data sheet's rate: the most that flash's float32 products and split's fp16 products reached on an H100 or H200,
-# and what a copy within the memory does. On other GPUs, assumptions.
-REACHED = {FFMA: 0.83, TENSOR: 0.79, DRAM: 0.9, L2: 0.6}
-LAUNCH_SECONDS = 3e-6  # that it may take to begin a launch behind another, and to end it
 MATRIX = str(data_path("kernels/hip/matrix.cu"))
 PCIE_GB_PER_S = 12.0  # third generation, 16 lanes: what copies of pinned memory reach
 

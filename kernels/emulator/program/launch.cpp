@@ -62,13 +62,14 @@ void run(dim3 g, dim3 b, size_t shared, const char* name, Place from, void (*cal
         fail(error);
         return;
     }
-    count_launch(name, from, g, b, shared);
+    const unsigned number = count_launch(name, from, g, b, shared);
     running.kernel = name, running.from = from, running.gpu = gpu, running.blocks = blocks, running.launches++;
     emu::block_count[0] = 0, emu::block_count[1] = blocks, emu::block_count[2] = running.launches;
     note_runner();
     note_owner(name);
     const emu::Ended ended = emu::run_grid({{g.x, g.y, g.z}, {b.x, b.y, b.z}, (unsigned)shared, settings.lanes, settings.order,
-                                            settings.seed, call, context, bytes, gpu, cooperative, resident});
+                                            settings.seed, call, context, bytes, gpu, cooperative, resident,
+                                            false, number});
     if (ended == emu::ASKED_TO_STOP) out_of_time();
     running.kernel = nullptr;
     if (ended == emu::NO_MEMORY) {

@@ -98,15 +98,18 @@ static std::vector<Launched>& launched() {
     static auto& all = *new std::vector<Launched>;
     return all;
 }
-void count_launch(const char* name, Place from, dim3 g, dim3 b, size_t shared) {
+constexpr size_t MOST_LAUNCHED = 1000;
+unsigned count_launch(const char* name, Place from, dim3 g, dim3 b, size_t shared) {
     const std::string place = text_of(from);
     for (Launched& one : launched())
         if (one.from == place && one.name == name && one.shared == shared && !memcmp(&one.grid, &g, sizeof g) &&
             !memcmp(&one.block, &b, sizeof b)) {
             one.times++;
-            return;
+            return (unsigned)(&one - launched().data());
         }
-    if (launched().size() < 1000) launched().push_back({name, place, g, b, shared, 1});
+    if (launched().size() == MOST_LAUNCHED) return MOST_LAUNCHED;
+    launched().push_back({name, place, g, b, shared, 1});
+    return (unsigned)launched().size() - 1;
 }
 static std::string one_line(std::string text) {
     for (char& c : text)
@@ -141,6 +144,7 @@ static void report(End end, const std::string& how) {
     for (const Launched& one : launched())
         fprintf(to, "launch\t%s\t%s\t%u %u %u\t%u %u %u\t%zu\t%lu\n", one_line(one.name).c_str(), one.from.c_str(),
                 one.grid.x, one.grid.y, one.grid.z, one.block.x, one.block.y, one.block.z, one.shared, one.times);
+    if (emu::write_counts) emu::write_counts(to);
     static const char* const ends[] = {"ended", "too slow", "hangs", "crash"};
     fprintf(to, "end\t%s\t%s\n", ends[(int)end], one_line(how).c_str());
     fclose(to);

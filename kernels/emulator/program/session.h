@@ -31,7 +31,8 @@ struct Running {
     uint64_t blocks = 0, launches = 0;
 };
 extern Running running;
-void count_launch(const char* name, Place, dim3 grid, dim3 block, size_t shared);
+// The number of launches that are alike, of which this is one more.
+unsigned count_launch(const char* name, Place, dim3 grid, dim3 block, size_t shared);
 enum class End { ENDED, TOO_SLOW, HANGS, CRASHED };
 // A function of a library, `what` in words, is to read or write a GPU's memory: false, and a finding, if it may not.
 bool touched_by_library(const void* p, size_t bytes, bool write, const std::string& what);
