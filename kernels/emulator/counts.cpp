@@ -145,7 +145,7 @@ static unsigned most_alike(const uintptr_t* at, unsigned n) {
     for (unsigned i = 0; i < n; i++) most = std::max(most, (unsigned)std::count(at, at + n, at[i]));
     return most;
 }
-static Touched* touched_at(const char* at, size_t& offset) {
+static Touched* words_of(const char* at, size_t& offset) {
     const Array* array = array_at(at);
     if (!array || at >= array->of.begin + array->of.bytes) return nullptr;
     offset = at - array->of.begin;
@@ -159,8 +159,8 @@ static Touched* touched_at(const char* at, size_t& offset) {
 // A request's sector, which is there already where the same block, or another, asked for it before.
 static void ask(uintptr_t sector, bool loads, unsigned when) {
     size_t offset;
-    Touched* words = touched_at((const char*)(sector * SECTOR), offset);
-    if (!words) words = touched_at((const char*)(sector * SECTOR + SECTOR - 1), offset);  // an array begins within it
+    Touched* words = words_of((const char*)(sector * SECTOR), offset);
+    if (!words) words = words_of((const char*)(sector * SECTOR + SECTOR - 1), offset);  // an array begins within it
     if (!words) return;
     uint32_t &by = words->asked[offset / SECTOR], &last = words->when[offset / SECTOR];
     if (loads) {
@@ -265,7 +265,7 @@ void count_warp(unsigned first) {
 
 static void touch_words(const char* at, unsigned bytes, bool write) {
     size_t offset;
-    Touched* found = touched_at(at, offset);
+    Touched* found = words_of(at, offset);
     if (!found) return;
     Touched& words = *found;
     for (size_t w = offset / 4; w <= (offset + bytes - 1) / 4 && w < words.read.size(); w++) {
