@@ -12,7 +12,19 @@ from pathlib import Path
 
 from benchmarks import HERE, ROOT
 from benchmarks.measure.recipes import GROUPS
-from benchmarks.pages import arrays, calls, gradients, kernels, pictures, profiles, rows, scaling, table, tuning
+from benchmarks.pages import (
+    arrays,
+    calls,
+    gradients,
+    kernels,
+    pictures,
+    predicted,
+    profiles,
+    rows,
+    scaling,
+    table,
+    tuning,
+)
 from benchmarks.pages.chosen import with_chosen
 from benchmarks.pages.facts import run_spread, source, tuned_source
 from benchmarks.pages.features import with_features
@@ -58,6 +70,7 @@ VIEWS: dict[str, table.View] = {
     "shards": scaling.in_shards,
     "predictions": scaling.predictions,
     "nodes": scaling.over_nodes,
+    "predicted": predicted.factors,
 }
 
 

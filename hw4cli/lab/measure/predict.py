@@ -1,5 +1,5 @@
-"""Times that a model predicts for GPUs on which nobody has measured: python3 -m hw4cli.lab.measure.predict prints them;
-with records of `hw4 bench` behind it, how far predictions are from what was measured.
+"""Times that formulas predict for GPUs on which nobody has measured: python3 -m hw4cli.lab.measure.predict prints them.
+What is predicted from counts, of any kernel, is in timing.py.
 
 A prediction is a range. Its lower end: the longest of what each resource needs (`hw4 explain`), as if all else were
 hidden behind it, where resources reach the share of their rates that they reached on an H200. Its upper end: nothing is
@@ -7,19 +7,15 @@ hidden, and the last blocks wait for one another. On H100s and H200s what was me
 cases; split: on those from N = 2048 on); that says nothing about other architectures.
 """
 
-import json
 import math
-import sys
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 
 from hw4cli.device.occupancy import SIMDS
 from hw4cli.device.ownkernel import kernel_named
 from hw4cli.lab.measure.explanation import LaunchFacts, explain
 from hw4cli.lab.measure.gpus import DRAM, EXP2, FFMA, L2, MODELS, REACHED, GpuModel, model_named
 from hw4cli.lab.measure.timing import LAUNCH_SECONDS
-from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem import suite
 from hw4cli.problem.workload import Workload
 from hw4cli.resources import data_path
@@ -90,29 +86,6 @@ def others() -> Iterator[dict[str, str]]:
         yield {**row, "flash ms": str(flash), "split ms": "-" if split is None else str(split), "faster": first}
 
 
-def measured_beside(paths: Sequence[Path]) -> Iterator[dict[str, str]]:
-    """A row for each kernel of the ladder in records: on how many cases what was measured lies in the predicted
-    range, and how many times the least and the most that is predicted it is, from the smallest ratio to the largest."""
-    found: dict[str, list[tuple[float, float]]] = {}
-    for path in paths:
-        record = json.loads(path.read_text(encoding="utf-8"))
-        model = model_named(record["machine"]["gpu"])
-        for row in record["rows"]:
-            if row["kernel"] in VARIANTS and row.get("median") and row["case"] in suite.cases():
-                shape = replace(suite.cases()[row["case"]].shape, causal=bool(row.get("causal")))
-                said, seconds = predict(row["kernel"], shape, model), row["median"] / 1e3
-                found.setdefault(row["kernel"], []).append((seconds / said.least, seconds / said.most))
-    for kernel, ratios in sorted(found.items(), key=lambda one: [*VARIANTS].index(one[0])):
-        within = sum(least >= 1 >= most for least, most in ratios)
-        lows, highs = zip(*ratios, strict=True)
-        yield {
-            "kernel": kernel,
-            "in the range": f"{within} of {len(ratios)}",
-            "measured / least": f"{min(lows):.2f} to {max(lows):.2f}",
-            "measured / most": f"{min(highs):.2f} to {max(highs):.2f}",
-        }
-
-
 def _path(kernel: str) -> str:
     return MATRIX if kernel == "matrix" else kernel
 
@@ -123,16 +96,10 @@ TABLES = {"cases": lambda: cases(COLUMNS), "others": others}
 
 def table(name: str) -> str:
     """One of TABLES as Markdown."""
-    return _markdown(list(TABLES[name]()))
-
-
-def _markdown(rows: Sequence[dict[str, str]]) -> str:
+    rows = list(TABLES[name]())
     return markdown([*rows[0]], [[*row.values()] for row in rows])
 
 
 if __name__ == "__main__":
-    if records := [Path(name) for name in sys.argv[1:]]:
-        print(_markdown(list(measured_beside(records))))
-    else:
-        for name in TABLES:
-            print(f"{name}\n\n{table(name)}")
+    for name in TABLES:
+        print(f"{name}\n\n{table(name)}")
