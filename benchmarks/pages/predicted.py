@@ -10,8 +10,8 @@ FACTORS = (1.25, 1.5, 2.0)
 
 
 def factors(record: Record) -> Table:
-    """A line for each kernel and GPU: on how many shapes it was measured, the ratio of the predicted time to the measured
-    one, and what is said to limit it most often; below, how many times lie within some factors."""
+    """A line for each kernel and GPU: on how many shapes it was measured, the ratio of predicted to measured times, and
+    what is said to limit it most often; below, how many times lie within some factors."""
     rows = record["rows"]
     ratios: dict[tuple[str, str], list[float]] = {}
     limits: dict[tuple[str, str], Counter[str]] = {}

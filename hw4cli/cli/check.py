@@ -54,7 +54,7 @@ class Architecture(OneOf):
 @shared("gpu", "architectures", multiple=True, type=Architecture([*ARCHITECTURES]), metavar="GPU")
 @causal_option
 @click.option("--run", "execute", is_flag=True, help="Execute them on the CPU, and look for races and other mistakes.")
-@click.option("--counts", is_flag=True, help="With --run: count bytes, conflicts, operations instead, and predict times.")
+@click.option("--counts", is_flag=True, help="With --run: count bytes, conflicts, operations instead.")
 @click.option("--include", type=FOLDER, multiple=True, metavar="DIR", help="Where a program finds headers, too.")
 @click.option("-D", "define", multiple=True, metavar="NAME=VALUE", help="A macro that is set for a program.")
 @click.option(
@@ -105,7 +105,6 @@ def check(
     hw4 check ./mine.cu --run --counts  bytes, conflicts, operations
     hw4 check ./hw4.cu --run        a whole program, on small cases
     hw4 check ./a.cu --run -- 3 x   with these arguments
-    hw4 check ./a.cu --run --counts -- 3 x  counts of its kernels
 
     For each launch: registers of a thread, bytes that spill, shared memory and threads of a block, how many blocks a
     multiprocessor holds, which share of its warps that is, and what limits it. Without a case or shape, it is for
