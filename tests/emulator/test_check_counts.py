@@ -5,8 +5,10 @@ import json
 import pytest
 from slow import slow
 
-from hw4cli.lab.measure.counted import Part, count, counted_models
+from hw4cli.lab.measure.counted import Part, count, counted_models, counted_works
+from hw4cli.lab.measure.gpus import model_named
 from hw4cli.lab.measure.model import launch_models
+from hw4cli.lab.measure.timing import total
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import Shape
@@ -52,6 +54,15 @@ def test_counts_go_with_executed_kernels(hw4, tmp_path):
     done = hw4("check", "flash", "--counts", cwd=tmp_path)
     assert (done.returncode, done.stdout) == (2, "")
     assert "--counts" in done.stderr
+
+
+@slow
+def test_the_time_of_a_naive_kernel_is_predicted_by_the_pipe_to_its_cache():
+    """benchmarks/h200-ladder.json has 175.4 ms."""
+    gpu = model_named("H200")
+    time = total(counted_works(VARIANTS["naive"], Shape(4, 16384, 64), gpu.props), gpu)
+    assert 0.8 < 1e3 * time.seconds / 175.4 < 1.25
+    assert time.limit == "L1 and shared memory"
 
 
 @slow
