@@ -18,10 +18,9 @@ from hw4cli.errors import Hw4Error
 from hw4cli.lab.measure.counted import counted_works
 from hw4cli.lab.measure.gpus import model_named
 from hw4cli.lab.measure.timing import total
+from hw4cli.lab.record import heading
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem.workload import Workload
-
-SCHEMA = 1
 
 
 def rows_of(record: dict[str, Any], reasons: dict[str, str]) -> list[dict[str, Any]]:
@@ -64,7 +63,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     for name in options.records:
         rows += rows_of(json.loads((HERE / name).read_text(encoding="utf-8")), reasons)
         print(f"{name}: {len(rows)} rows so far", file=sys.stderr, flush=True)
-    document = {"schema": SCHEMA, "kind": "predictions", "records": options.records, "reasons": reasons}
+    document = {**heading("predictions"), "records": options.records, "reasons": reasons}
     lines = ",\n  ".join(json.dumps(row) for row in rows)
     head = json.dumps(document, indent=1)[:-2]
     options.output.write_text(f'{head},\n "rows": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
