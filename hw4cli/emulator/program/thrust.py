@@ -16,6 +16,7 @@ from hw4cli.emulator.program.launches import blanked
 _INCLUDE = re.compile(r'^[^\S\n]*#[^\S\n]*include[^\S\n]*(?P<opening>[<"])(?P<name>[^>"\n]+)[>"]', re.M)
 # In a CUDA toolkit from 13 on, before, and where a distribution has them.
 _FOLDERS = ("include/cccl", "include", "targets/x86_64-linux/include/cccl", "targets/x86_64-linux/include")
+_SYSTEMS = Path("/usr/include")  # where every compiler looks, and must not look earlier
 
 
 def thrust_options(texts: Sequence[str], folders: Sequence[Path], made: Path) -> list[str]:
@@ -28,7 +29,7 @@ def thrust_options(texts: Sequence[str], folders: Sequence[Path], made: Path) ->
     there = [name for name in wanted if (folder / name).is_file() and "/cuda/" not in name]
     lines = [f"#include <{name}>" for name in there]
     made.write_text("\n".join(['#include "thrust_begin.h"', *lines, '#include "thrust_end.h"', ""]), encoding="utf-8")
-    return ["-include", str(made), "-isystem", str(folder)]
+    return ["-include", str(made), *([] if folder == _SYSTEMS else ["-isystem", str(folder)])]
 
 
 def installed(folders: Sequence[Path]) -> Path | None:
@@ -45,7 +46,7 @@ def toolkits() -> tuple[Path, ...]:
         str(Path(nvcc).resolve().parents[1]) if nvcc else None,
         *map(str, sorted(Path("/usr/local").glob("cuda-*"))),
     ]
-    return (*(Path(home, folder) for home in homes if home for folder in _FOLDERS), Path("/usr/include"))
+    return (*(Path(home, folder) for home in homes if home for folder in _FOLDERS), _SYSTEMS)
 
 
 def _named(texts: Sequence[str], folders: Sequence[Path]) -> Iterator[str]:

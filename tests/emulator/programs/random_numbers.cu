@@ -24,14 +24,21 @@ __global__ void bits()
     printf("philox %08x %08x %08x %08x\n", four.x, four.y, four.z, four.w);
     // The counter's low half is the offset's quarter, its upper half the subsequence; the key is the seed.
     curand_init(0x299f31d0a4093822ull, 0x0370734413198a2eull, 0, &philox);
-    skipahead(4ull * 0x05a308d3243f6a88ull, &philox);
-    printf("philox %08x", curand(&philox));
+    for (int i = 0; i < 2; i++) skipahead(4ull * 0x3fffffffffffffffull, &philox);  // four of its numbers for one of the counter's
+    skipahead(4ull * (0x85a308d3243f6a88ull - 2 * 0x3fffffffffffffffull), &philox);
+    printf("pi %08x", curand(&philox));
     for (int i = 0; i < 3; i++) printf(" %08x", curand(&philox));
     printf("\n");
     curand_init(5, 1, 6, &philox), curand_init(5, 1, 0, &other);
     for (int i = 0; i < 6; i++) curand(&other);
     const uint4 x = curand4(&philox);
     CHECK(x.x == curand(&other) && x.y == curand(&other) && x.z == curand(&other) && x.w == curand(&other));
+}
+__global__ void firsts(float* out)
+{
+    curandState state;
+    curand_init(1234, threadIdx.x, 0, &state);
+    out[threadIdx.x] = curand_uniform(&state);
 }
 __global__ void moments(double* sums)
 {
@@ -59,10 +66,13 @@ int main()
     float *numbers, few[8];
     cudaMalloc(&numbers, 5000 * sizeof(float));
     curandGenerateUniform(generator, numbers, 5000);
-    cudaMemcpy(few, numbers, 10 * sizeof(float) - 2 * sizeof(float), cudaMemcpyDeviceToHost);
-    printf("uniform");
-    for (float x : few) printf(" %.4f", x);
-    printf("\n");
+    cudaMemcpy(few, numbers, sizeof few, cudaMemcpyDeviceToHost);
+    float *of_kernels, first[8];
+    cudaMalloc(&of_kernels, sizeof first);
+    firsts<<<1, 8>>>(of_kernels);
+    cudaMemcpy(first, of_kernels, sizeof first, cudaMemcpyDeviceToHost);
+    for (int i = 0; i < 8; i++) CHECK(few[i] == first[i]);  // a number of each sequence
+    cudaFree(of_kernels);
     // Of each sequence the numbers follow each other 4,096 apart; behind an offset, the same ones come.
     float next, again;
     cudaMemcpy(&next, numbers + 4097, sizeof next, cudaMemcpyDeviceToHost);
