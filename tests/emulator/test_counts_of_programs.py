@@ -6,6 +6,7 @@ import pytest
 from cases_of_programs import PROGRAMS
 from helpers import run_here
 from needs import needs
+from slow import slow
 
 from hw4cli.lab.measure.gpus import model_named
 from hw4cli.lab.measure.timing import Work, missed, time_of
@@ -37,6 +38,7 @@ def at(launch, what, where):
     return found
 
 
+@slow
 def test_a_naive_transpose_writes_32_sectors_a_request_and_one_by_tiles_four(counted):
     launches, _ = counted
     requests = 2 * 64 * 64 // 32  # of two launches
@@ -49,12 +51,14 @@ def test_a_naive_transpose_writes_32_sectors_a_request_and_one_by_tiles_four(cou
     assert launches["transpose"]["dram_read_bytes"] == launches["transpose"]["dram_written_bytes"] == 2 * 64 * 64 * 4
 
 
+@slow
 @pytest.mark.parametrize(("kernel", "ways"), [("tiles<32>", 32), ("tiles<33>", 1)])
 def test_a_column_of_a_tile_lies_in_one_bank_unless_its_rows_are_padded(counted, kernel, ways):
     load = at(counted[0][kernel], "load, shared", "tiles")
     assert load["wavefronts"] == ways * load["least"] == ways * load["times"]
 
 
+@slow
 def test_interleaved_sums_have_few_active_lanes_and_sequential_ones_whole_warps(counted):
     launches, _ = counted
     adds = 127  # of a block, in either order
@@ -67,6 +71,7 @@ def test_interleaved_sums_have_few_active_lanes_and_sequential_ones_whole_warps(
     assert launches["transpose"]["active_lanes"] == 1
 
 
+@slow
 def test_atomics_that_meet_in_a_word_take_turns(counted):
     launch = counted[0]["histogram"]
     own, all_ = at(launch, "atomic, shared", "histogram"), at(launch, "atomic, global", "all")
@@ -76,6 +81,7 @@ def test_atomics_that_meet_in_a_word_take_turns(counted):
     assert launch["atomics"]["global"] == {"threads": 128, "requests": 8, "turns": 8}
 
 
+@slow
 def test_operations_stand_apart(counted):
     launch = counted[0]["polynomial"]
     threads = 8 * 128
@@ -85,6 +91,7 @@ def test_operations_stand_apart(counted):
     assert kinds["fp32 FLOP"] == 22 * threads
 
 
+@slow
 def test_the_tables_name_kernels_and_their_worst_lines_and_times_are_marked_as_predicted(counted):
     launches, text = counted
     assert f"| {512 + 512 // 16} of 1024" in text
@@ -121,9 +128,9 @@ def test_a_limit_is_the_resource_that_needs_longest():
     gpu = model_named("H100")
     times = time_of(Work("read", 1 << 13, 256, 0, amounts | read), gpu)
     assert (times.limit, times.seconds) == ("DRAM", pytest.approx((1 << 30) / (0.9 * gpu.dram * 1e9), rel=0.05))
-    slow = time_of(Work("conflicts", 1 << 13, 256, 0, amounts | read | {"wavefronts": 1 << 28}), gpu)
-    assert slow.limit == "L1 and shared memory"
-    assert slow.seconds > 2 * times.seconds
+    longer = time_of(Work("conflicts", 1 << 13, 256, 0, amounts | read | {"wavefronts": 1 << 28}), gpu)
+    assert longer.limit == "L1 and shared memory"
+    assert longer.seconds > 2 * times.seconds
     assert time_of(Work("large", 1, 256, 1 << 20, amounts), gpu) is None
 
 
