@@ -23,6 +23,14 @@ __device__ __forceinline__ float4* part_sums(const TiledParams& p, int part, int
     return (float4*)(p.parts + tile * (BR * COLUMNS)) + n * 256 + thread;
 }
 
+// How many tiles of keys add to a tile of queries before this one, in its chain. WINDOW: from the first one on that has a key which
+// the first of these queries sees; to the first queries add all, if only zeros.
+__device__ __forceinline__ int turn_of(const TiledParams& p, int keys, int tile) {
+    if (!WINDOW) return keys / p.chains;
+    const int before = tile > 0 ? first_key_of(p, tile * BC) / BR : 0;
+    return keys / p.chains - (before + p.chains - 1 - keys % p.chains) / p.chains;
+}
+
 // What runs before: stats, and nothing is counted. Sums that are added as they come begin at 0.
 template <bool IN_ORDER> __device__ __forceinline__ void prepare(const TiledParams& p) {
     const int n = blockIdx.x * THREADS + threadIdx.x;
@@ -159,7 +167,7 @@ __device__ __forceinline__ void add_tiles(const TiledParams& p, const Memory& me
         each_tile(t, [&](int head, int j) {
             const unsigned n = added++;
             if (n % SUMS != mine) return;
-            const int keys = t.row0 / BR, turn = keys / p.chains;
+            const int keys = t.row0 / BR, turn = turn_of(p, keys, j);
             const long long tile = (long long)(keys % p.chains) * sums_of(p) + (t.batch * p.heads + head) * tiles_of(p) + j;
             if (IN_ORDER) semaphore_wait(p.counts + tile, turn);
             mbarrier_wait(memory.dq_full(n), n / SUMS % 2);
@@ -230,6 +238,7 @@ __device__ __forceinline__ void multiply(const TiledParams& p, const Memory& mem
         // Tiles below `full` need a mask: those at the diagonal, and all of them where keys are missing.
         int full = CAUSAL ? ceil_div(max(0, t.row0 + group * 64 + 63 - p.causal_offset), BC) : 0;
         if (MISSING && t.row0 + group * 64 + 63 >= p.Nk) full = t.end;
+        const int full_rows = end_row_of(p, t.row0 + group * 64);  // WINDOW: those before see all of the group's keys, or are above
         Group<Streams> work;
         clear(work.first), clear(work.second);
         const unsigned first = consumed;
@@ -242,8 +251,10 @@ __device__ __forceinline__ void multiply(const TiledParams& p, const Memory& mem
         each_tile(t, [&](int, int j) {
             wgmma_fence();
             issue_scores<BC>(work.dP, memory.own(group, 1), memory.tile(consumed, 1));
-            const int from = j * BC + column, edge = first_query(p, row) - from, edge_below = first_query(p, row + 8) - from;
-            work.finish(p, memory, consumed, (CAUSAL || MISSING) && j < full, {edge, 0}, {edge_below, 0});
+            auto seen = [&](int key) -> Seen { return {first_query(p, key), WINDOW ? key - p.causal_offset + p.window : 0}; };
+            const int from = j * BC + column;
+            const bool masked = ((CAUSAL || MISSING) && j < full) || (WINDOW && (j + 1) * BC > full_rows);
+            work.finish(p, memory, consumed, masked, seen(row).after(from), seen(row + 8).after(from));
             store_dS(work.dS, memory, consumed + 1, group);
             // dQ is that of the tile before, of which the other group's dS, too, has been there for long. A task's first one is
             // unused: a branch around products would make the compiler serialise them.

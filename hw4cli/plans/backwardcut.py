@@ -37,8 +37,11 @@ class Cut(NamedTuple):
 
 
 def best_cut(work: Workload, sms: int) -> Cut:
-    """The cut of least `duration` on so many multiprocessors; none where it gains little."""
+    """The cut of least `duration` on so many multiprocessors; none where it gains little, nor of windows: each tile of
+    keys begins behind the one before, and does not wait for it."""
     whole = Cut(work.batch * work.kv_heads)
+    if work.window:
+        return whole
     group, rows = work.heads // work.kv_heads, tile_rows(work)
     steps = work.computed_pairs(rows, KEYS) / (rows * KEYS) if work.causal else 0
     heads = [n for n in _powers(group) if group % n == 0]

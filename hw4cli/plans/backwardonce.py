@@ -3,6 +3,7 @@ that they are passed."""
 
 from collections.abc import Callable
 
+from hw4cli.errors import MachineError
 from hw4cli.plans import backwardwgmma as hopper
 from hw4cli.plans.backward import Arrays
 from hw4cli.plans.backwardcut import KEYS, Cut, best_cut, part_bytes, section, sum_bytes, tile_rows
@@ -25,6 +26,8 @@ def plan(work: Workload, props: DeviceProperties, tile: Cut | None = None, name:
     MachineError where the kernels do not run."""
     hopper.check(name, work, props)
     cut = tile or best_cut(work, props.sms)
+    if work.window and cut.parts > 1:
+        raise MachineError(f"kernel {name} computes windows of keys without parts of heads or rows")
     width, rows = hopper.columns(work), tile_rows(work)
     macros = {**hopper.common_macros(work), "ONCE_TILE": rows, "ONCE_STAGES": STAGES, "ONCE_SUMS": SUMS}
     macros |= {"ONCE_EARLY": EARLY[width][work.causal], "MISSING": int(work.Nk % KEYS > 0)}

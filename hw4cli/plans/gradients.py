@@ -19,6 +19,7 @@ ONCE = ArrayKernel(
     planned=backwardonce.plan,
     packed=backwardonce.arguments,
     work=gradientwork.one_pass,
+    windows=True,
     persistent=True,
 )
 
@@ -64,6 +65,7 @@ ATOMIC = ArrayKernel(
     planned=partial(backwardonce.plan, name=backwardonce.ATOMIC),
     packed=backwardonce.arguments,
     work=partial(gradientwork.one_pass, atomic=True),
+    windows=True,
     persistent=True,
     repeatable=False,
 )

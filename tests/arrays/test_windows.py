@@ -7,7 +7,8 @@ from hw4cli import attention, attention_backward
 from hw4cli.arrays.arguments import checked_window, masked
 from hw4cli.arrays.attention import check_window
 from hw4cli.errors import MachineError
-from hw4cli.plans.gradients import GRADIENTS
+from hw4cli.plans.backwardcut import Cut
+from hw4cli.plans.gradients import GRADIENTS, fastest
 from hw4cli.plans.kernels16 import kernel16
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
@@ -155,10 +156,11 @@ def test_auto_takes_kernels_that_compute_windows_and_names_them_where_another_wa
     work = Workload(FLOAT16, 2, 16, 16, 4096, 4096, 64, True, window=512)
     for cc, kernel in ((61, "half_cores"), (80, "half_mma"), (90, "half")):
         assert kernel16(work, DEVICES[cc]) == kernel
-    for entry in GRADIENTS.values():
-        assert entry.windows or not entry.is_automatic(work, DEVICES[90])
-    for kernel, entries in (("split", VARIANTS), ("backward_once", GRADIENTS)):
-        with pytest.raises(ValueError, match=f"kernel '{kernel}' computes no windows of keys: give 'auto' or '.*'"):
-            check_window(kernel, work, entries)
-        with pytest.raises(MachineError, match="computes no windows"):
-            entries[kernel].plan(work, DEVICES[90])
+    for cc, kernel in ((61, "backward"), (80, "backward_mma"), (90, "backward_once")):
+        assert fastest(work, DEVICES[cc]) == kernel
+    with pytest.raises(ValueError, match=r"kernel 'split' computes no windows of keys: give 'auto' or '.*flash'"):
+        check_window("split", work, VARIANTS)
+    with pytest.raises(MachineError, match="kernel split computes no windows"):
+        VARIANTS["split"].plan(work, DEVICES[90])
+    with pytest.raises(MachineError, match="windows of keys without parts of heads or rows"):
+        GRADIENTS["backward_once"].plan(work, DEVICES[90], Cut(0, 1, 2))

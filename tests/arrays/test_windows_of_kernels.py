@@ -107,6 +107,8 @@ GRADIENTS = {
     "backward_mma, 16 bits": ("backward_mma", 80, BFLOAT16),
     "backward_mma, float32": ("backward_mma", 80, FLOAT32),
     "backward_wgmma": ("backward_wgmma", 90, FLOAT16),
+    "backward_once": ("backward_once", 90, FLOAT16),
+    "backward_atomic": ("backward_atomic", 90, FLOAT16),
 }
 ERROR = {FLOAT16: 4e-3, BFLOAT16: 3e-2, FLOAT32: 1e-5}  # of the largest gradient
 

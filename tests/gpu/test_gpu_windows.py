@@ -81,9 +81,9 @@ def test_each_kernel_of_16_bits_answers(torch, gpu, kernel):
         assert np.abs(o.double().cpu().numpy() - right).max() <= ERROR[FLOAT16]
 
 
-@pytest.mark.parametrize("kernel", ["backward", "backward_mma", "backward_wgmma"])
+@pytest.mark.parametrize("kernel", ["backward", "backward_mma", "backward_wgmma", "backward_once", "backward_atomic"])
 def test_each_kernel_of_gradients_answers(torch, gpu, kernel):
-    if kernel == "backward_wgmma" and not gpu.props.warpgroups:
+    if kernel not in ("backward", "backward_mma") and not gpu.props.warpgroups:
         pytest.skip("needs compute capability 9.0")
     for Nq, Nk, causal, align, window in MASKS:
         arrays = do, q, k, v = tensors(torch, FLOAT16, Nq, Nk, 64)
