@@ -14,7 +14,14 @@ from hw4cli.cli.terminal.grammar import CASES, KERNELS, PROGRAMS, SHAPES, What, 
 from hw4cli.cli.terminal.launches import ALL, with_ladder
 from hw4cli.cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
 from hw4cli.cli.terminal.params import FOLDER, Number, OneOf
-from hw4cli.cli.terminal.programs import ARGUMENTS, ProgramOptions, TakesArguments, check_program, programs_of, told
+from hw4cli.cli.terminal.programs import (
+    ARGUMENTS,
+    ProgramOptions,
+    TakesArguments,
+    check_program,
+    programs_of,
+    with_story_below,
+)
 from hw4cli.errors import InputError, KernelError, MachineError
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
@@ -297,7 +304,7 @@ def _execute(
                     found += [(props, mistake) for mistake in mistakes]
     records = [{"compute_capability": _name(props), **mistake.record()} for props, mistake in found]
     shown = {str(one): one.story for _, one in reversed(found)}
-    texts = [*told((text, shown[text]) for text in dict.fromkeys(str(one) for _, one in found))]
+    texts = [*with_story_below((text, shown[text]) for text in dict.fromkeys(str(one) for _, one in found))]
     lines = [wrapped(line, columns(sys.stdout), "    ", "") for line in texts]
     wrong = {mistake.kernel for _, mistake in found} | {*lacking}
     lines += [f"{variant.name}: no mistake found" for variant in variants if variant.name not in wrong]

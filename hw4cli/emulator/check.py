@@ -103,7 +103,7 @@ LEAST_SECONDS, SLOW_RATE = 60.0, 2e6
 
 AT_ONCE = 8  # executions that one process replays
 # A story's lines, or what finds them, given the build and the seconds that it may take.
-Told = tuple[str, ...] | Callable[[str, float], tuple[str, ...]]
+Story = tuple[str, ...] | Callable[[str, float], tuple[str, ...]]
 
 
 @dataclass(frozen=True)
@@ -314,8 +314,8 @@ def check_kernel(
             lines = re.findall(r"[\w.-]+:\d+", sentence)
             if (what, *lines) in found:
                 continue
-            told = lines_of_story if not callable(lines_of_story) else lines_of_story(build, story)
-            found[(what, *lines)] = Mistake(variant.name, what, sentence, each, kind, build, width, told)
+            lines_found = lines_of_story if not callable(lines_of_story) else lines_of_story(build, story)
+            found[(what, *lines)] = Mistake(variant.name, what, sentence, each, kind, build, width, lines_found)
     return sorted(found.values(), key=lambda mistake: (*KINDS, mistake.kind).index(mistake.kind))
 
 
@@ -327,7 +327,7 @@ def _differs(variant: Variant, shape: Workload, props: DeviceProperties, tile: T
 
 def _problems(
     variant: Variant, runs: Sequence[tuple[Trial, str, Job, Outcome]]
-) -> Iterable[tuple[Workload, str, str, str, Told]]:
+) -> Iterable[tuple[Workload, str, str, str, Story]]:
     """What was found in the runs of one build: shape, data, the mistake's kind, a sentence and a story."""
     first: dict[tuple[Trial, str], Outcome] = {}
     for trial, kind, job, outcome in runs:

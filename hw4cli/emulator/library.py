@@ -88,7 +88,7 @@ class Outcome:
 
     `lse` is (n, N), each row's log of the sum of exp(score), where it was asked for. `largest` is what the kernel found
     in Q, K and V, for `launch.magnitudes`, if it looks for that. `counts`: what each launch did, in the build counts.
-    `switches` and `told` are as of an `Ordered` (story.py).
+    `switches` and `exchanged` are as of an `Ordered` (story.py).
     """
 
     o: Floats
@@ -98,7 +98,7 @@ class Outcome:
     largest: Floats | None = None
     counts: tuple[Counts, ...] = ()
     switches: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()
+    exchanged: tuple[str, ...] = ()
 
 
 class Memory:
@@ -233,12 +233,12 @@ class Library:
             if not finished:
                 break
         answer = memory.outputs()[..., : shape.d]
-        findings, switches, told = self._findings(), self._text("hw4_switches"), self._text("hw4_told")
+        findings, switches, exchanged = self._findings(), self._text("hw4_switches"), self._text("hw4_exchanged")
         self._library.hw4_schedule(0, None)
-        if told:
-            told = findings_of(self.path, [Raw("told", "", (0, 0), 1, NO_BLOCK, told)])[0].story
+        if exchanged:
+            exchanged = findings_of(self.path, [Raw("exchanged", "", (0, 0), 1, NO_BLOCK, exchanged)])[0].story
         counts = tuple(self.counts)
-        return Outcome(answer, findings, finished, memory.log_sums(), memory.largest(), counts, switches, told)
+        return Outcome(answer, findings, finished, memory.log_sums(), memory.largest(), counts, switches, exchanged)
 
     def find_absmax(
         self, inputs: Floats, lanes: int = 32, schedule: Schedule = FORWARDS, first: int = 0

@@ -21,7 +21,7 @@ class Ordered(Protocol):
         """In what the order differed from the usual one, if that was recorded."""
 
     @property
-    def told(self) -> tuple[str, ...]:
+    def exchanged(self) -> tuple[str, ...]:
         """Which accesses exchanged their order, in lines, if it was replayed."""
 
 
@@ -68,11 +68,11 @@ def story_of(
     replay: Callable[[Sequence[Sequence[str]]], Iterable[T]],
     fails: Callable[[T], bool],
     seconds: float,
-    told: Sequence[str] = (),
+    happens: Sequence[str] = (),
 ) -> tuple[str, ...]:
     """Lines that say what an execution in another order failed by; nothing if its switches show it no more, or if
     `seconds`, of the processor's time, are 0. `replay` executes the program with one list of switches after the other,
-    and `fails` says whether an execution still shows it. `told` is what happens, where the finding has lines for it;
+    and `fails` says whether an execution still shows it. `happens` is what happens, where the finding has lines for it;
     else the accesses that exchange their order."""
     switches = execution.switches
     if not switches or seconds <= 0:
@@ -104,7 +104,7 @@ def story_of(
     shown = [_sentence(switch) for switch in needed[:3]]
     if len(needed) > len(shown):
         shown.append(f"and {len(needed) - len(shown):,} more")
-    return (words, *shown, *(told or (last.told if last else ())))[:MOST_LINES]
+    return (words, *shown, *(happens or (last.exchanged if last else ())))[:MOST_LINES]
 
 
 def _sentence(switch: str) -> str:

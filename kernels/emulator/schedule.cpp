@@ -11,12 +11,12 @@
 
 namespace emu {
 constexpr size_t MOST_SWITCHES = 1 << 17;  // of blocks, of warps, of lanes; of more, none: some may be enough
-constexpr size_t MOST_EARLY = 1 << 20, MOST_TOLD = 2;
+constexpr size_t MOST_EARLY = 1 << 20, MOST_PAIRS = 2;
 bool scheduled, telling;
 static bool recording;
 static uint32_t launch;
 static std::unordered_map<unsigned, uint32_t> rounds;  // of each block of the launch
-static std::vector<std::string> recorded[3], lines_told;  // switches by their level
+static std::vector<std::string> recorded[3], exchanged;  // switches by their level
 static bool too_many[3];
 
 std::string place_text(uintptr_t pc) {
@@ -52,7 +52,7 @@ std::vector<std::string> recorded_switches() {
     for (const auto& each : recorded) all.insert(all.end(), each.begin(), each.end());
     return all;
 }
-const std::vector<std::string>& told() { return lines_told; }
+const std::vector<std::string>& exchanged_accesses() { return exchanged; }
 
 void next_launch() {
     if (!scheduled) return;
@@ -93,8 +93,8 @@ struct Current {  // of each level
 }
 static Current of_level[3];
 static size_t early_touches;
-static std::set<std::pair<uintptr_t, uintptr_t>> places_told;
-static std::set<std::tuple<const char*, unsigned, unsigned, unsigned, int>> threads_told;  // once each for a word
+static std::set<std::pair<uintptr_t, uintptr_t>> places_shown;
+static std::set<std::tuple<const char*, unsigned, unsigned, unsigned, int>> threads_shown;  // once each for a word
 
 void turn_begins(const Turn& turn, unsigned one, bool first) {
     Current& now = of_level[turn.level];
@@ -144,14 +144,14 @@ void tell_access(const char* at, uint32_t bytes, bool write, uintptr_t pc) {
         const auto found = level.touched.find(word);
         if (found == level.touched.end()) continue;
         for (const Early& early : found->second) {
-            if (!(early.write || write) || level.one >= early.one || lines_told.size() >= 2 * MOST_TOLD) continue;
+            if (!(early.write || write) || level.one >= early.one || exchanged.size() >= 2 * MOST_PAIRS) continue;
             if (early.block == block_of_grid && (int)early.thread == current) continue;
-            if (!places_told.insert({early.pc, pc}).second) continue;
-            if (!threads_told.insert({word, early.block, early.thread, block_of_grid, current}).second) continue;
+            if (!places_shown.insert({early.pc, pc}).second) continue;
+            if (!threads_shown.insert({word, early.block, early.thread, block_of_grid, current}).second) continue;
             const std::string element = element_at(at, bytes);
             const std::string first = thread_text(early.block, early.thread), second = thread_text(block_of_grid, (unsigned)current);
-            lines_told.push_back(first + (early.write ? " stores " : " loads ") + element + " at " + place_text(early.pc));
-            lines_told.push_back(second + (write ? " stores " : " loads ") + element + " at " + place_text(pc) +
+            exchanged.push_back(first + (early.write ? " stores " : " loads ") + element + " at " + place_text(early.pc));
+            exchanged.push_back(second + (write ? " stores " : " loads ") + element + " at " + place_text(pc) +
                                  (!early.write ? " only now: that load has not yet seen it"
                                   : write      ? " only now, over what was stored there"
                                                : " only now, and sees that store already"));
@@ -160,7 +160,7 @@ void tell_access(const char* at, uint32_t bytes, bool write, uintptr_t pc) {
 }
 static void usual_order() {
     scheduled = recording = telling = false, launch = 0, early_touches = 0;
-    replayed.clear(), lines_told.clear(), places_told.clear(), threads_told.clear();
+    replayed.clear(), exchanged.clear(), places_shown.clear(), threads_shown.clear();
     for (Current& each : of_level) each = {};
     for (auto& each : recorded) each.clear();
     std::fill(too_many, too_many + 3, false);
@@ -182,4 +182,4 @@ extern "C" void hw4_schedule(int records, const char* replayed_switches) {
     if (replayed_switches) replay_switches(replayed_switches, true);
 }
 extern "C" const char* hw4_switches() { return joined(recorded_switches()); }
-extern "C" const char* hw4_told() { return joined(lines_told); }
+extern "C" const char* hw4_exchanged() { return joined(exchanged); }

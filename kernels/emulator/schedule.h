@@ -21,7 +21,7 @@ extern bool scheduled;  // whether turns are recorded or replayed
 void record_switches();
 void replay_switches(const std::string& lines, bool tells);  // tells: what exchanged its order is kept for a story
 std::vector<std::string> recorded_switches();  // blocks' first, then warps', then lanes'
-const std::vector<std::string>& told();  // of a replay: lines of a story
+const std::vector<std::string>& exchanged_accesses();  // of a replay: lines of a story
 
 void next_launch();
 uint32_t next_round(unsigned block);

@@ -211,13 +211,13 @@ struct Handed {
     std::string words, story;
 };
 }
-static std::string told_touch(const Touch& touch, unsigned block, bool writes, const std::string& element) {
+static std::string touch_text(const Touch& touch, unsigned block, bool writes, const std::string& element) {
     const bool many = touch.several, atomic = touch.strength >= ATOMIC;
     std::string text = "block " + std::to_string(block) + ", " + party(touch.who, many);
     text += writes ? (many ? " store " : " stores ") : many ? " load " : " loads ";
     return text + element + " at " + place_text(place_of(touch.site)) + (atomic ? " by an atomic" : "");
 }
-static std::string told_last(unsigned who, bool writes, uintptr_t pc, const std::string& element, bool old_writes,
+static std::string last_text(unsigned who, bool writes, uintptr_t pc, const std::string& element, bool old_writes,
                              uintptr_t old_pc) {
     return thread_text(block_of_grid, who) + (writes ? " stores " : " loads ") + element + " at " + place_text(pc) +
            (!old_writes ? std::string(", which that load sees, too, if it comes later")
@@ -234,7 +234,7 @@ static Handed missing_fence(const Touch& old, unsigned who, uintptr_t pc, bool o
             const std::string written = place_text(place_of(flag->write.site)), read = place_text(flag->pc);
             if (flag->pc == pc || flag->write.site == old.site) continue;
             const std::string element = element_at(flag->at, flag->bytes);
-            const std::string stores = told_touch(flag->write, block, true, element);
+            const std::string stores = touch_text(flag->write, block, true, element);
             const std::string loads = thread_text(block_of_grid, who) + (from == &flags_of_block ? ", or another of its block," : "") +
                                       " loads " + element + " at " + read + ", and sees it";
             const std::string none = std::string("with no ") + (fence + 2);
@@ -289,8 +289,8 @@ static Handed handed_over(const Touch& old, bool old_writes, unsigned who, bool 
     Handed handed = missing_fence(old, who, pc, other_block);
     if (handed.words.empty() && !other_block) return {};  // a barrier is missing, which the finding says
     const std::string element = element_at(touched_at, touched_bytes), between = handed.story.empty() ? "" : "\n" + handed.story;
-    handed.story = told_touch(old, other_block ? block_at(old.epoch) : block_of_grid, old_writes, element) + between + "\n" +
-                   told_last(who, writes, pc, element, old_writes, place_of(old.site));
+    handed.story = touch_text(old, other_block ? block_at(old.epoch) : block_of_grid, old_writes, element) + between + "\n" +
+                   last_text(who, writes, pc, element, old_writes, place_of(old.site));
     return handed;
 }
 static void race(const Touch& old, bool old_writes, unsigned who, bool writes, uintptr_t pc, const char* where,
@@ -415,7 +415,7 @@ static void scope_race(const Touch& old, bool writes, uintptr_t pc, const char* 
          block_of_grid, writes ? "writes" : "reads", where, block_at(old.epoch));
     const std::string element = element_at(touched_at, touched_bytes);
     add_story("race", pc, place_of(old.site),
-              told_touch(old, block_at(old.epoch), true, element) + "\n" + thread_text(block_of_grid, (unsigned)current) +
+              touch_text(old, block_at(old.epoch), true, element) + "\n" + thread_text(block_of_grid, (unsigned)current) +
                   " touches " + element + " at " + place_text(pc) + ", and may not yet see it");
 }
 static void lock_race(const Touch& old, bool old_writes, unsigned who, const Access& access, const char* where, bool other_block,
@@ -432,7 +432,7 @@ static void lock_race(const Touch& old, bool old_writes, unsigned who, const Acc
               thread_text(block_of_grid, who) + " has the lock, and " + (access.write ? "stores " : "loads ") + element + " at " +
                   place_text(access.pc) + "\n" + "block " + std::to_string(block) + ", " + party(old.who) +
                   " waits for the lock at " + place_text(lock) + ", with no fence behind it\n" +
-                  told_touch(old, block, old_writes, element) + ", which may happen before it has the lock");
+                  touch_text(old, block, old_writes, element) + ", which may happen before it has the lock");
 }
 bool touch(Word& word, uint8_t bytes, const Access& access, bool global, const char* where, unsigned who, bool fresh) {
     const int t = current;

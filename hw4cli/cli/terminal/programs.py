@@ -193,10 +193,10 @@ def _found(
         )
         lines.append(f"{program}{where}: {'note: ' if kind == 'note' else ''}{found}")
         stories.append(found.story)
-    return records, [*told(zip(lines, stories, strict=True))]
+    return records, [*with_story_below(zip(lines, stories, strict=True))]
 
 
-def told(findings: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
+def with_story_below(findings: Iterable[tuple[str, Sequence[str]]]) -> Iterator[str]:
     """Lines of findings, each with its story below it, but for those behind the first few stories."""
     stories = 0
     for line, story in findings:

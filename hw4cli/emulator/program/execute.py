@@ -69,7 +69,7 @@ class Execution:
     files in its folder at the end, with their SHA-256.
 
     `switches`: in what the order of turns differed from the usual one, if it was another (kernels/emulator/schedule.h).
-    `told`: of an order that was replayed, which accesses exchanged their order, in lines. `peak`: the most
+    `exchanged`: of an order that was replayed, which accesses exchanged their order, in lines. `peak`: the most
     bytes of memory that it had, 0 where that is not known. `counts`: of each of
     `launches` what they did, in a program that counts.
     """
@@ -86,7 +86,7 @@ class Execution:
     confined: bool
     written: tuple[tuple[str, str], ...] = ()
     switches: tuple[str, ...] = ()
-    told: tuple[str, ...] = ()
+    exchanged: tuple[str, ...] = ()
     peak: int = 0
     counts: tuple[Counts, ...] = ()
 
@@ -209,7 +209,7 @@ def run_program(
         lines = report.read_text(encoding="utf-8", errors="replace").splitlines() if report.is_file() else []
         output = _tail(own / "output")
         switches = tuple(recorded.read_text(encoding="ascii").splitlines()) if recorded.is_file() else ()
-    findings, notes, launches, end, why, told = _read(program.executable, lines)
+    findings, notes, launches, end, why, exchanged = _read(program.executable, lines)
     if ended is None:
         return Execution(KILLED, problem, 1, output, "", findings, notes, launches, 0.0, confined)
     took = ended.user + ended.system
@@ -235,7 +235,7 @@ def run_program(
         confined,
         written,
         switches,
-        told,
+        exchanged,
         ended.peak_rss or 0,
         _counted(program, lines, launches),
     )
@@ -337,15 +337,15 @@ def _read(
     launches: list[LaunchCount] = []
     static = [(function, size) for _, size, function, name in shared_arrays(executable) if name]
     end = why = ""
-    told: list[str] = []
+    exchanged: list[str] = []
     for line in lines:
         what, *fields = line.split("\t")
         if what == "finding":
             kind, first, second, times, block, text, lines_of_story = fields
             story = tuple(line for line in lines_of_story.split(BETWEEN_LINES) if line)
             raws.append(Raw(kind, text, (int(first, 16), int(second, 16)), int(times), int(block), story))
-        elif what == "told":
-            told += fields
+        elif what == "exchanged":
+            exchanged += fields
         elif what == "launch":
             kernel, place, grid, block_size, shared, times = fields
             blocks, threads = (tuple(map(int, size.split())) for size in (grid, block_size))
@@ -355,16 +355,23 @@ def _read(
             end, why = fields
     if why:  # it may name places, too
         raws.append(Raw("end", why, (0, 0), 1, NO_BLOCK))
-    if told:
-        raws.append(Raw("told", "", (0, 0), 1, NO_BLOCK, tuple(told)))
+    if exchanged:
+        raws.append(Raw("exchanged", "", (0, 0), 1, NO_BLOCK, tuple(exchanged)))
     found = list(findings_of(executable, raws))
     if why:
         why = next(finding.sentence for finding in found if finding.kind == "end")
         found = [finding for finding in found if finding.kind != "end"]
-    lines_told = next((finding.story for finding in found if finding.kind == "told"), ())
-    found = [finding for finding in found if finding.kind != "told"]
+    exchanged_lines = next((finding.story for finding in found if finding.kind == "exchanged"), ())
+    found = [finding for finding in found if finding.kind != "exchanged"]
     notes = tuple(finding for finding in found if finding.kind in NOTES)
-    return tuple(finding for finding in found if finding not in notes), notes, tuple(launches), end, why, lines_told
+    return (
+        tuple(finding for finding in found if finding not in notes),
+        notes,
+        tuple(launches),
+        end,
+        why,
+        exchanged_lines,
+    )
 
 
 def _counted(program: Program, lines: Sequence[str], launches: Sequence[LaunchCount]) -> tuple[Counts, ...]:

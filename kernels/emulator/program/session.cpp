@@ -140,7 +140,7 @@ static void report(End end, const std::string& how) {
         fprintf(to, "finding\t%s\t%llx\t%llx\t%u\t%u\t%s\t%s\n", found[i].kind, (unsigned long long)found[i].pc[0],
                 (unsigned long long)found[i].pc[1], found[i].times, found[i].block, one_line(found[i].text).c_str(),
                 in_one_line(found[i].story).c_str());
-    for (const std::string& line : emu::told()) fprintf(to, "told\t%s\n", line.c_str());
+    for (const std::string& line : emu::exchanged_accesses()) fprintf(to, "exchanged\t%s\n", line.c_str());
     for (const Launched& one : launched())
         fprintf(to, "launch\t%s\t%s\t%u %u %u\t%u %u %u\t%zu\t%lu\n", one_line(one.name).c_str(), one.from.c_str(),
                 one.grid.x, one.grid.y, one.grid.z, one.block.x, one.block.y, one.block.z, one.shared, one.times);
