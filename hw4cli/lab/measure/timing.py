@@ -14,7 +14,7 @@ And of the whole GPU the L2 cache, and DRAM. What a block asks for again is in a
 blocks there have asked for meanwhile (`missed`); what another block has asked for, in the L2 cache, if that block
 began a short while ago, or if the cache holds all that the launch touches.
 
-Nothing here was fitted to a kernel. docs/emulator.md has how far off it is.
+No constant belongs to a kernel. docs/emulator.md says beside which records they were chosen, and how far off it is.
 """
 
 from collections.abc import Mapping, Sequence
