@@ -13,6 +13,8 @@ from hw4cli.arrays.emulated import run_half
 from hw4cli.arrays.gradients.emulated import run_backward
 from hw4cli.emulator.library import FORWARDS, REVERSE, Schedule
 from hw4cli.plans.half import Tiling
+from hw4cli.plans.kernels16 import plan16
+from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.oracle import exact_gradients, exact_heads
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Span, Workload
 
@@ -39,8 +41,9 @@ def assert_right(work, factor=1.0, seed=1, **options):
         for row in range(span.rows):
             keys = alone.keys_of(row)
             seen[span.batch, span.key + keys.start : span.key + keys.stop] = True
+    tile = plan16(work, DEVICES[options.get("cc", 90)], options["kernel"], options.get("tiling")).macros["BC"]
     for b in range(work.batch):
-        first = seen[b].argmax() // 256 * 256 if seen[b].any() else 0  # whole tiles of any kernel
+        first = seen[b].argmax() // tile * tile if seen[b].any() else 0
         k[b, :, :first] = v[b, :, :first] = 0xFFFF
     outcome = run_half(work, q, k, v, **options)
     assert [str(finding) for finding in outcome.findings] == []
@@ -57,7 +60,8 @@ def assert_right(work, factor=1.0, seed=1, **options):
 
 
 @pytest.mark.parametrize(
-    ("Nq", "Nk", "offset", "window"), [(300, 520, 220, 70), (410, 410, 30, 1), (200, 150, -50, 33)]
+    ("Nq", "Nk", "offset", "window"),
+    [(300, 520, 220, 70), (410, 410, 30, 1), (200, 150, -50, 33), (200, 990, 790, 500)],
 )
 @pytest.mark.parametrize("way", WAYS)
 def test_every_row_sees_its_window(way, Nq, Nk, offset, window):
@@ -114,7 +118,7 @@ ERROR = {FLOAT16: 4e-3, BFLOAT16: 3e-2, FLOAT32: 1e-5}  # of the largest gradien
 
 
 @pytest.mark.parametrize(
-    ("Nq", "Nk", "offset", "window"), [(200, 330, 130, 50), (300, 260, 9, 1), (330, 90, -100, 120)]
+    ("Nq", "Nk", "offset", "window"), [(200, 330, 130, 50), (300, 260, 9, 1), (330, 90, -100, 120), (300, 300, 0, 2)]
 )
 @pytest.mark.parametrize("way", GRADIENTS)
 def test_gradients_are_those_of_the_window(way, Nq, Nk, offset, window):
