@@ -10,10 +10,10 @@ import json
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import Any
 
 from benchmarks import HERE
+from benchmarks.measure.scripts import end_with, new_file, write_record
 from hw4cli.errors import Hw4Error
 from hw4cli.lab.measure.counted import counted_works
 from hw4cli.lab.measure.gpus import model_named
@@ -56,18 +56,16 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Write the file."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("records", nargs="+", metavar="RECORD", help="such as h200-ladder.json")
-    parser.add_argument("-o", "--output", type=Path, required=True)
+    parser.add_argument("-o", "--output", type=new_file, required=True)
     options = parser.parse_args(arguments)
     reasons: dict[str, str] = {}
     rows: list[dict[str, Any]] = []
     for name in options.records:
         rows += rows_of(json.loads((HERE / name).read_text(encoding="utf-8")), reasons)
         print(f"{name}: {len(rows)} rows so far", file=sys.stderr, flush=True)
-    document = {**heading("predictions"), "records": options.records, "reasons": reasons}
-    lines = ",\n  ".join(json.dumps(row) for row in rows)
-    head = json.dumps(document, indent=1)[:-2]
-    options.output.write_text(f'{head},\n "rows": [\n  {lines}\n ]\n}}\n', encoding="utf-8")
+    about = {**heading("predictions"), "records": options.records, "reasons": reasons}
+    write_record(options.output, {**about, "rows": rows})
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

@@ -13,7 +13,7 @@ from hw4cli.cli.terminal.bar import Bar
 from hw4cli.cli.terminal.grammar import CASES, KERNELS, PROGRAMS, SHAPES, What, what_argument
 from hw4cli.cli.terminal.launches import ALL, with_ladder
 from hw4cli.cli.terminal.options import causal_option, json_option, output_option, shared, write_outputs
-from hw4cli.cli.terminal.params import FOLDER, Number, OneOf
+from hw4cli.cli.terminal.params import FOLDER, FileName, Number, OneOf
 from hw4cli.cli.terminal.programs import (
     ARGUMENTS,
     ProgramOptions,
@@ -80,7 +80,7 @@ class Architecture(OneOf):
 )
 @click.option(
     "--stdin",
-    type=click.Path(exists=True, dir_okay=False, readable=True, path_type=Path),
+    type=FileName(exists=True, dir_okay=False, path_type=Path),
     help="A file that a program reads as its standard input.",
 )
 @json_option

@@ -76,7 +76,17 @@ def test_every_committed_record_of_a_command_is_read():
         kinds.setdefault(record.kind, []).append(path.name)
         assert record.holds != "nothing that was measured", path
     assert {"kernels", "arrays", "end-to-end", "timeline", "tune", "profile", "roofs"} <= set(kinds)
-    of_scripts = ("scaling", "nodes", "first runs", "gradient", "builds", "calls", "sequences", "windows")
+    of_scripts = (
+        "scaling",
+        "nodes",
+        "first runs",
+        "gradient",
+        "builds",
+        "calls",
+        "sequences",
+        "windows",
+        "predictions",
+    )
     assert all(any(word in said for word in of_scripts) for said in kinds["other"])
 
 
