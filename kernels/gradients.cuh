@@ -29,6 +29,5 @@ template <class T> __device__ __forceinline__ T* rows_of(const Matrix<T>& m, int
     return m.data + batch * m.batch + head * m.head + row * m.row;
 }
 __device__ __forceinline__ bool sees(const BackwardParams& p, int query, int key) {
-    const int last = query + p.causal_offset;
-    return query < p.Nq && key < p.Nk && (!CAUSAL || key <= last) && (!WINDOW || key > last - p.window);
+    return query < p.Nq && key < p.Nk && (!CAUSAL || key <= query + p.causal_offset) && (!WINDOW || key >= first_key_of(p, query));
 }

@@ -54,8 +54,8 @@ MARKS = {
         64,
         "flash.cu",
         (
-            "if (!mask.is_full(BC)) {",
-            f"{IF_ADDS} for (auto& row : S) for (auto& x : row) x += 5; if (!mask.is_full(BC)) {{",
+            "if (!mask.is_full(BC, BR)) {",
+            f"{IF_ADDS} for (auto& row : S) for (auto& x : row) x += 5; if (!mask.is_full(BC, BR)) {{",
         ),
         ("r.O[i][x] = 0;", f"r.O[i][x] = {IF_LOSES} {NAN} : 0;"),
     ),

@@ -44,7 +44,7 @@ ONLY_HERE = {
         (TAILS[1:2], [RANDOM_DATA]),
     ),
     "rows of other keys: the mask forgets the offset": (
-        Fault("", "warp", "{keys, row + p.causal_offset - key}", "{keys, row - key}", "", file="mask.cuh"),
+        Fault("", "warp", "mask.last = row + p.causal_offset - key", "mask.last = row - key", "", file="mask.cuh"),
         (CAUSAL_SOME, [RANDOM_DATA]),
         ([Shape(1, 131, 64, causal=True)], [RANDOM_DATA]),
     ),
