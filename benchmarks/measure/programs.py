@@ -11,13 +11,13 @@ import argparse
 import json
 import re
 import shutil
-import sys
 import tempfile
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from benchmarks.measure.scripts import end_with
 from hw4cli.emulator.program.execute import ENDED, execute
 from hw4cli.errors import Hw4Error
 
@@ -85,7 +85,7 @@ def run(
     return {"outcome": WRONG, "why": why, "findings": findings, "seconds": done.seconds}
 
 
-def main() -> None:
+def main() -> int:
     """Run the programs, one after the other; each is a line, and the summary the last one."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("list", type=Path)
@@ -109,8 +109,8 @@ def main() -> None:
             given.record.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     counts = Counter(str(line["outcome"]) for line in lines)
     print(f"{len(lines)} programs: " + ", ".join(f"{counts[what]} {what}" for what in (RUNS, WRONG, REFUSED)))
-    sys.exit(0 if counts[RUNS] == len(lines) else 1)
+    return 0 if counts[RUNS] == len(lines) else 1
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

@@ -12,6 +12,8 @@ import shutil
 from collections.abc import Iterable
 from pathlib import Path
 
+from benchmarks.measure.scripts import end_with
+
 # What keeps a program from running here whatever its races, as a pattern and what stands in its place: a name that is
 # also of std::array; of 32 locks only the first is set to 0, in memory that cudaMalloc leaves as it is; a variable of
 # two files.
@@ -86,4 +88,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

@@ -50,5 +50,8 @@ def end_with(main: Callable[[], int | None]) -> NoReturn:
     except Hw4Error as error:
         print(f"{Path(sys.argv[0]).name}: {error}", file=sys.stderr)
         sys.exit(error.exit_code)
+    except OSError as error:  # of a file that the user named
+        print(f"{Path(sys.argv[0]).name}: {error.filename}: {error.strerror}", file=sys.stderr)
+        sys.exit(2)
     except KeyboardInterrupt:
         sys.exit(130)

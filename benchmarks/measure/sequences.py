@@ -138,9 +138,10 @@ def measure(name: str, causal: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def main() -> None:
-    """Measure, and write the record."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+def record(about: str, kind: str, rows_of_all: Callable[[], list[dict[str, Any]]]) -> None:
+    """Measure, and write the record of whole calls in turns to the file of the command line; `about`: the program's own
+    words."""
+    parser = argparse.ArgumentParser(description=about.partition("\n")[0])
     parser.add_argument("--output", type=new_file, required=True)
     options = parser.parse_args()
     from hw4cli.device.gpu import Gpu
@@ -150,10 +151,20 @@ def main() -> None:
 
     timer = GpuTimer(Gpu())
     before = timer.clocks()
-    rows = [row for name in MIXES for causal in (True, False) for row in measure(name, causal)]
-    method = {"sequences": f"{CALLS} calls one behind the other, medians of {ROUNDS} rounds in turns"}
-    about = {"machine": machine(timer.machine(), True), "clocks": {"before": before, "after": timer.clocks()}}
-    write_record(options.output, {**heading("sequences"), **about, "method": method, "rows": rows})
+    rows = rows_of_all()
+    method = {kind: f"{CALLS} calls one behind the other, medians of {ROUNDS} rounds in turns"}
+    clocks = {"before": before, "after": timer.clocks()}
+    own = {"machine": machine(timer.machine(), True), "clocks": clocks, "method": method}
+    write_record(options.output, {**heading(kind), **own, "rows": rows})
+
+
+def main() -> None:
+    """All mixes."""
+    record(
+        __doc__ or "",
+        "sequences",
+        lambda: [row for name in MIXES for causal in (True, False) for row in measure(name, causal)],
+    )
 
 
 if __name__ == "__main__":

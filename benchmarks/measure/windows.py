@@ -6,14 +6,13 @@ Each answer is first held beside float64's, of some rows of two heads. Times are
 CUDA events, all ways in turns; medians count. What a window could cost is the share of the pairs that are in it.
 """
 
-import argparse
 import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
-from benchmarks.measure.scripts import end_with, new_file, say, write_record
-from benchmarks.measure.sequences import ALLOWED, CALLS, ROUNDS, SEED, milliseconds
+from benchmarks.measure.scripts import end_with, say
+from benchmarks.measure.sequences import ALLOWED, SEED, milliseconds, record
 from hw4cli.arrays.arguments import Window, masked
 from hw4cli.problem.workload import BFLOAT16, BOTTOM_RIGHT, Workload
 
@@ -134,21 +133,8 @@ def measure(case: Case) -> list[dict[str, Any]]:
 
 
 def main() -> None:
-    """Measure, and write the record."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
-    parser.add_argument("--output", type=new_file, required=True)
-    options = parser.parse_args()
-    from hw4cli.device.gpu import Gpu
-    from hw4cli.device.timing import GpuTimer
-    from hw4cli.lab.record import heading
-    from hw4cli.system.machine import machine
-
-    timer = GpuTimer(Gpu())
-    before = timer.clocks()
-    rows = [row for case in CASES for row in measure(case)]
-    method = {"windows": f"{CALLS} calls one behind the other, medians of {ROUNDS} rounds in turns"}
-    about = {"machine": machine(timer.machine(), True), "clocks": {"before": before, "after": timer.clocks()}}
-    write_record(options.output, {**heading("windows"), **about, "method": method, "rows": rows})
+    """All cases."""
+    record(__doc__ or "", "windows", lambda: [row for case in CASES for row in measure(case)])
 
 
 if __name__ == "__main__":

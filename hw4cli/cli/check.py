@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+from click.core import ParameterSource
 
 from hw4cli.cli.terminal.bar import Bar
 from hw4cli.cli.terminal.grammar import CASES, KERNELS, PROGRAMS, SHAPES, What, what_argument
@@ -130,6 +131,8 @@ def check(
         from hw4cli.device.ownkernel import kernel_named
         from hw4cli.system.files import check_place
 
+    if not execute and ctx.get_parameter_source("story") is ParameterSource.COMMANDLINE:
+        raise click.UsageError("--story goes with --run", ctx)
     if counts and not execute:
         raise click.UsageError("--counts goes with --run", ctx)
     if what.programs:

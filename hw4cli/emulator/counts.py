@@ -12,9 +12,9 @@ import re
 import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from hw4cli.emulator.report import frames_of, is_runtime
 from hw4cli.errors import MachineError
@@ -188,26 +188,16 @@ class Counts:
         return sum(line.lanes for line in code) / (32 * warps) if warps else 1.0
 
 
-@dataclass(frozen=True)
-class Entry:
-    """An entry: an offset in the code, or 0 where `where` says the line; what it is, and the numbers of a Line."""
+class Entry(NamedTuple):
+    """What happened at an offset in the code, or at 0: then the line says where."""
 
     pc: int
-    what: str
-    where: str
-    times: int = 0
-    lanes: int = 0
-    bytes: int = 0
-    distinct: int = 0
-    sectors: int = 0
-    wavefronts: int = 0
-    least: int = 0
-    amount: int = 0
+    line: Line
 
 
 def _entry(raw: Raw) -> Entry:
     numbers = (getattr(raw, name) for name in NUMBERS)
-    return Entry(raw.pc, raw.what.decode(), f"{raw.file.decode()}:{raw.line}", *numbers)
+    return Entry(raw.pc, Line(f"{raw.file.decode()}:{raw.line}", raw.what.decode(), *numbers))
 
 
 def read_counts(library: Any, path: Path, symbol: str, grid: int, threads: int) -> Counts:
@@ -230,20 +220,20 @@ def counts_of(
         found[key] = found[key] + line if key in found else line
 
     floats = others = 0
-    for entry in entries:
-        if entry.what == CODE and entry.pc not in code:
+    for pc, line in entries:
+        if line.what == CODE and pc not in code:
             continue
-        where = lines.get(entry.pc, "?") if entry.pc else entry.where
-        add(Line(where, entry.what, *(getattr(entry, name) for name in NUMBERS)))
-        if entry.what != CODE:
+        where = lines.get(pc, "?") if pc else line.where
+        add(replace(line, where=where))
+        if line.what != CODE:
             continue
-        piece = code[entry.pc]
+        piece = code[pc]
         for kind, at, each in piece.operations:
-            add(Line(at, kind, entry.times, entry.lanes, amount=each * entry.lanes))
+            add(Line(at, kind, line.times, line.lanes, amount=each * line.lanes))
         number = piece.floats + piece.others
-        add(Line(where, INSTRUCTIONS, number * entry.times, number * entry.lanes))
-        floats += piece.floats * entry.times
-        others += piece.others * entry.times
+        add(Line(where, INSTRUCTIONS, number * line.times, number * line.lanes))
+        floats += piece.floats * line.times
+        others += piece.others * line.times
     read, written, block_read, block_written, first, near_block, far_block, *again, waits_global, waits_shared = totals
     return Counts(
         *(symbol, grid, threads, tuple(found.values())),

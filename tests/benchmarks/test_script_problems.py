@@ -46,3 +46,12 @@ def test_a_machine_without_a_gpu_is_named_at_once(module, tmp_path):
     assert result.returncode == 3
     assert result.stderr.startswith(f"{module}.py: no GPU can be used")
     assert list(tmp_path.iterdir()) == []
+
+
+@quick_of_each(1)
+@pytest.mark.parametrize("words", ["predictions {} -o {}/made.json", "programs {} .", "scor {} -o {}/made"])
+def test_a_file_that_is_not_there_is_a_sentence(words, tmp_path):
+    module, *others = words.replace("{}", str(tmp_path / "gone"), 1).replace("{}", str(tmp_path)).split()
+    result = call(sys.executable, "-m", f"benchmarks.measure.{module}", *others)
+    assert result.returncode == 2
+    assert result.stderr.startswith(f"{module}.py: {tmp_path / 'gone'}") and "No such file" in result.stderr

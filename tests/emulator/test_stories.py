@@ -4,6 +4,7 @@ import json
 
 import pytest
 from cases_of_programs import Program
+from helpers import run_hw4
 from needs import needs
 
 from hw4cli.emulator.library import RANDOM, REVERSE, Schedule
@@ -119,3 +120,9 @@ def test_of_the_switches_that_are_left_none_can_be_left_out():
     assert fewest(range(200), first, FOREVER) == ([3, 57, 58], True)
     assert len(asked) < 100
     assert fewest(range(200), first, 0.0)[1] is False
+
+
+def test_an_option_of_what_is_executed_is_refused_where_nothing_is():
+    result = run_hw4("check", "flash", "--story", "5")
+    assert result.returncode == 2
+    assert "--story goes with --run" in result.stderr

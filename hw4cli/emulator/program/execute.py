@@ -16,7 +16,7 @@ from functools import cache
 from pathlib import Path
 
 from hw4cli.emulator.build import Run
-from hw4cli.emulator.counts import NUMBERS, TOTALS, Counts, Entry, counts_of
+from hw4cli.emulator.counts import NUMBERS, TOTALS, Counts, Entry, Line, counts_of
 from hw4cli.emulator.library import FORWARDS, ORDERS, RANDOM, REVERSE, Schedule
 from hw4cli.emulator.program.build import Program, Source, compile_program, shared_arrays
 from hw4cli.emulator.report import NO_BLOCK, Finding, Raw, findings_of
@@ -385,7 +385,7 @@ def _counted(program: Program, lines: Sequence[str], launches: Sequence[LaunchCo
         elif what == "count":
             number, pc, kind, file, at, *numbers = fields
             sums = dict(zip(NUMBERS, map(int, numbers), strict=True))
-            entries.setdefault(int(number), []).append(Entry(int(pc, 16), kind, f"{file}:{at}", **sums))
+            entries.setdefault(int(number), []).append(Entry(int(pc, 16), Line(f"{file}:{at}", kind, **sums)))
     none = [0] * TOTALS  # of a launch that did not come to its end
     return tuple(
         counts_of(
