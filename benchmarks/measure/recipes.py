@@ -263,6 +263,12 @@ def of_arrays() -> dict[str, Recipe]:
             "`half` beside a kernel in Triton, as its tutorials write it, and cuDNN",
             f"{bench} lm16k tilelang --samples 10 --peers cudnn,benchmarks/measure/triton_attention.py:attention",
         ),
+        "tilelang": Recipe(
+            "GPU-tilelang.json",
+            "`half` beside TileLang's own example and cuDNN (needs tilelang, and its examples in TILELANG_EXAMPLES)",
+            f"{bench} tilelang tilelang-causal --samples 10 --pause 0.03 "
+            "--peers cudnn,benchmarks/measure/tilelang_attention.py:attention",
+        ),
     }
 
 
