@@ -9,7 +9,7 @@
 //           pass a block of queries once more beforehand, and delta becomes the row's mean of dP by these weights.
 // Geometry: backward_delta a warp a row; backward_dq a block for every BR rows of Q, backward_dkdv one for every BR keys of K,
 //           which adds up all heads of Q that share the keys. A thread holds OWN x STREAMED scores and dP in registers.
-// Shared:   4 * (2*BR*p + 2*BC*p + BR*BC) bytes, p = d rounded up to 32, 64 or 128: what is owned, what is streamed, P or dS.
+// Shared:   4 * (2*BR*p + 2*BC*p + BR*BC) bytes, p = d rounded up to 32, 64, 128 or 256: what is owned, what is streamed, P or dS.
 // Limits:   Any device, float32, fp16 and bf16 elements; all products and sums in float32 (FFMA).
 // Source:   Dao et al., FlashAttention (2022), algorithm 4, and FlashAttention-2 (2023), algorithm 2; deterministic by two
 //           passes as in Triton's tutorial on fused attention.
@@ -129,6 +129,8 @@ extern "C" __global__ void LAUNCH_BOUNDS backward_delta(const BackwardParams p) 
     const Element *o = rows_of(p.o, batch, in_batch, i), *d_o = rows_of(p.dO, batch, in_batch, i);
     float sum = 0;
     if (int(threadIdx.x % 32) < D / 4) sum = dot(load_four(o + threadIdx.x % 32 * 4), load_four(d_o + threadIdx.x % 32 * 4), 0);
+    if (D > 128 && int(threadIdx.x % 32) + 32 < D / 4)
+        sum = dot(load_four(o + threadIdx.x % 32 * 4 + 128), load_four(d_o + threadIdx.x % 32 * 4 + 128), sum);
     sum = lanes_sum<32>(sum);
     if (threadIdx.x % 32 == 0) p.delta[row] = sum;
 }

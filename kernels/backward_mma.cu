@@ -5,10 +5,11 @@
 //           its own, and so is dS, so that fp16 holds them whatever the data. Tensor cores cut off where they add: a tile's sum
 //           begins at 0, and float32 adds the sums of tiles. 16-bit elements are one piece; dS of fp16 is scaled, too.
 // Geometry: backward_pieces: a block for each 32 rows of Q, O and dO, and of K and V. backward_mma_dq: a block for each
-//           16 MI WARPS rows of Q; backward_mma_dkdv: for so many keys, and it adds up all heads of Q that share them.
-// Shared:   2 w (BR + 2 BC) for each piece, w = 2 d rounded up to 64, 128 or 256; KEPT: w max(2 BR, 4 BC). 17 BC for LSE, delta
+//           16 MI WARPS rows of Q; backward_mma_dkdv: for so many keys, and it adds up all heads of Q that share them. Of more
+//           than 128 columns, dK and dV do not fit the registers together: backward_mma_dk and backward_mma_dv, eight products.
+// Shared:   2 w (BR + 2 BC) for each piece, w = 2 d rounded up to 64, 128, 256 or 512; KEPT: w max(2 BR, 4 BC). 17 BC for LSE, delta
 //           and scales.
-// Limits:   Compute capability 8.0. d a multiple of 8 up to 128, of float32 one of 4. Scratch: for float32, as much as Q, dO, K
+// Limits:   Compute capability 8.0. d a multiple of 8 up to 256, of float32 one of 4. Scratch: for float32, as much as Q, dO, K
 //           and V together.
 // Source:   Dao, FlashAttention-2 (2023), algorithm 2; Ootomo and Yokota, Recovering single precision accuracy from Tensor Cores
 //           (2022), for products of hi and lo and sums outside of the tensor cores.
@@ -84,26 +85,31 @@ __device__ __forceinline__ Pieces pieces_of(float x, float y) {
     return r;
 }
 
-// This thread's four columns of a warp's rows of a tile.
+// This thread's columns of a warp's rows of a tile: four of each 128.
+constexpr int FOURS = ceil_div(D, 128);
 struct Columns {
-    float4 x[EACH];
+    float4 x[EACH][FOURS];
     __device__ __forceinline__ Columns(const Matrix<const Element>& m, int batch, int head, int row0, int rows) {
         UNROLL for (int n = 0; n < EACH; n++) {
-            const int row = row0 + threadIdx.x / 32 * EACH + n, column = threadIdx.x % 32 * 4;
-            x[n] = row < rows && column < D ? load_four(rows_of(m, batch, head, row) + column) : float4{0, 0, 0, 0};
+            const int row = row0 + threadIdx.x / 32 * EACH + n;
+            UNROLL for (int f = 0; f < FOURS; f++) {
+                const int column = threadIdx.x % 32 * 4 + f * 128;
+                x[n][f] = row < rows && column < D ? load_four(rows_of(m, batch, head, row) + column) : float4{0, 0, 0, 0};
+            }
         }
     }
     __device__ __forceinline__ float top() const {
         float r = 0;
-        UNROLL for (int n = 0; n < EACH; n++) r = fmaxf(r, largest(x[n]));
+        UNROLL for (int n = 0; n < EACH; n++) UNROLL for (int f = 0; f < FOURS; f++) r = fmaxf(r, largest(x[n][f]));
         return r;
     }
     __device__ __forceinline__ void store(const Matrix<const unsigned short>& m, int batch, int head, int row0, int rows,
                                           float factor) const {
-        UNROLL for (int n = 0; n < EACH; n++) {
-            const int row = row0 + threadIdx.x / 32 * EACH + n, column = threadIdx.x % 32 * 4;
+        UNROLL for (int n = 0; n < EACH; n++) UNROLL for (int f = 0; f < FOURS; f++) {
+            const int row = row0 + threadIdx.x / 32 * EACH + n, column = threadIdx.x % 32 * 4 + f * 128;
             if (PIECES != 2 || row >= rows || column >= COLUMNS) continue;
-            const Pieces a = pieces_of(x[n].x * factor, x[n].y * factor), b = pieces_of(x[n].z * factor, x[n].w * factor);
+            const float4& four = x[n][f];
+            const Pieces a = pieces_of(four.x * factor, four.y * factor), b = pieces_of(four.z * factor, four.w * factor);
             unsigned short* to = const_cast<unsigned short*>(rows_of(m, batch, head, row)) + column;
             UNROLL for (int i = 0; i < PIECES; i++) *(uint2*)(to + i * COLUMNS) = uint2{a.piece[i], b.piece[i]};
         }
@@ -121,7 +127,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_pieces(const P
         float factor = 1;
         if (SCALED) {
             float sum = 0;
-            UNROLL for (int n = 0; n < EACH; n++) sum = fmaxf(sum, lanes_sum<32>(size(d.x[n])));
+            UNROLL for (int n = 0; n < EACH; n++) {
+                float of_row = size(d.x[n][0]);
+                UNROLL for (int f = 1; f < FOURS; f++) of_row += size(d.x[n][f]);
+                sum = fmaxf(sum, lanes_sum<32>(of_row));
+            }
             const float top_d = block_max(sum, found[0]), top_o = block_max(o.top(), found[1]);
             QueryScale scale{1, over_factor_for(top_d), factor_for(top_o), over_factor_for(top_o)};
             if (PIECES == 2) {
@@ -135,8 +145,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_pieces(const P
             if (threadIdx.x == 0) p.query_scales[blockIdx.x] = scale;
         }
         UNROLL for (int n = 0; n < EACH; n++) {
-            const float4 a = d.x[n], b = o.x[n];
-            const float delta = lanes_sum<32>(a.x * factor * b.x + a.y * factor * b.y + a.z * factor * b.z + a.w * factor * b.w);
+            float of_lane = 0;
+            UNROLL for (int f = 0; f < FOURS; f++) {
+                const float4 a = d.x[n][f], b = o.x[n][f];
+                const float more = a.x * factor * b.x + a.y * factor * b.y + a.z * factor * b.z + a.w * factor * b.w;
+                of_lane = f ? of_lane + more : more;
+            }
+            const float delta = lanes_sum<32>(of_lane);
             const int row = threadIdx.x / 32 * EACH + n;
             const float lse = row0 + row < p.Nq ? lse_of(p, batch, in_batch)[row0 + row] : -INFINITE;
             const float shift = lse == -INFINITE ? lse : BIAS - lse * LOG2E;  // no keys, or past the end: no weights
@@ -203,7 +218,7 @@ struct Factors {
 // beforehand, and delta becomes the row's mean of dP by these weights (center).
 
 constexpr int STEPS = ceil_div(D, 16);                    // k16 steps of a score; n16 blocks of a sum
-constexpr int WIDTH = D <= 32 ? 32 : D <= 64 ? 64 : 128;  // columns of a row in shared memory
+constexpr int WIDTH = D <= 32 ? 32 : D <= 64 ? 64 : D <= 128 ? 128 : 256;  // columns of a row in shared memory
 constexpr int SLOTS = WIDTH / 8;                          // chunks of a row there
 constexpr unsigned ROW = 2 * WIDTH;
 
@@ -217,7 +232,8 @@ __device__ __forceinline__ unsigned swizzle(unsigned row, unsigned chunk) {
 __device__ __forceinline__ void store_two(float* to, float x, float y) { *(float2*)to = float2{x, y}; }
 __device__ __forceinline__ void store_two(unsigned short* to, float x, float y) { *(unsigned*)to = pack(x, y); }
 
-template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass {
+// OF_DS, OF_P: whether it sums dS, which gives dQ or dK, and P, which gives dV.
+template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT, bool OF_DS = true, bool OF_P = KEYS> struct Pass {
     static constexpr int LANES = 32 * WARPS, BR = 16 * MI * WARPS, N8 = SUB / 8;
     static constexpr unsigned OWN = BR * ROW, STREAMED = BC * ROW, STAGE = 2 * PIECES * STREAMED;  // of a piece, and of two tiles
     static constexpr unsigned STAGES_AT = KEPT ? 0 : 2 * PIECES * OWN, ROWS_AT = STAGES_AT + 2 * STAGE;
@@ -368,6 +384,9 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
             }
         }
     }
+    __device__ __forceinline__ static void clear(Scores& S) {
+        UNROLL for (int i = 0; i < MI; i++) UNROLL for (int n = 0; n < N8; n++) UNROLL for (int e = 0; e < 4; e++) S[i][n][e] = 0;
+    }
     // Whether all of the warp's rows and SUB rows see each other; rows past the end have no weight, or are not stored.
     __device__ __forceinline__ bool sees_all(int first) const {
         if (WINDOW && (KEYS ? first + SUB > end_row_of(p, warp0) : first < first_key_of(p, warp0 + 16 * MI - 1))) return false;
@@ -511,15 +530,17 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
                 const unsigned rows = base + ROWS_AT + stage * ROWS + u * 8;
                 auto attend = [&](auto masked) {
                     Scores S, dP;
-                    score<true, UNROLLED>(S, 0, at), score<false, PIECES == 2 ? 2 : UNROLLED>(dP, 1, at2);
+                    score<true, UNROLLED>(S, 0, at);
+                    if (OF_DS) score<false, PIECES == 2 ? 2 : UNROLLED>(dP, 1, at2);
+                    else clear(dP);
                     if (PIECES == 2) {
                         const Four mine = own_scale(), passing = load_shared(base + SCALES_AT + stage * SCALES + u / TILE * 16);
                         f.set(p, KEYS ? passing : mine, KEYS ? mine : passing);
                     }
                     softmax_gradient<decltype(masked)::value>(S, dP, f, own_rows, rows, first);
                     if constexpr (NORMALIZES) add_up(total, S);
-                    if (KEYS) accumulate(by_p, S, at2, f.dv);
-                    accumulate(by_ds, dP, at, KEYS ? f.dk : f.dq);
+                    if (OF_P) accumulate(by_p, S, at2, f.dv);
+                    if (OF_DS) accumulate(by_ds, dP, at, KEYS ? f.dk : f.dq);
                 };
                 if (sees_all(first)) attend(Bool<false>());  // apart as a whole: products and weights overlap
                 else attend(Bool<true>());
@@ -528,14 +549,23 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT> struct Pass 
         }
         cp_async_wait_all();
         if constexpr (NORMALIZES) if (p.whole && begin < end) normalize(by_ds, total);  // else no barrier since dO was fetched
-        store(by_ds, KEYS ? p.dk : p.dq, PIECES == 2 ? 1 : KEYS ? f.dk : f.dq);
-        if (KEYS) store(by_p, p.dv, PIECES == 2 ? 1 : f.dv);
+        if (OF_DS) store(by_ds, KEYS ? p.dk : p.dq, PIECES == 2 ? 1 : KEYS ? f.dk : f.dq);
+        if (OF_P) store(by_p, p.dv, PIECES == 2 ? 1 : f.dv);
     }
 };
 
 extern "C" __global__ void __launch_bounds__(32 * DQ_WARPS, DQ_BLOCKS) backward_mma_dq(const PiecesParams p) {
     Pass<false, DQ_WARPS, DQ_MI, DQ_BC, DQ_SUB, DQ_KEPT>(p).run();
 }
+#if D <= 128
 extern "C" __global__ void __launch_bounds__(32 * DKDV_WARPS, DKDV_BLOCKS) backward_mma_dkdv(const PiecesParams p) {
     Pass<true, DKDV_WARPS, DKDV_MI, DKDV_BC, DKDV_SUB, DKDV_KEPT>(p).run();
 }
+#else
+extern "C" __global__ void __launch_bounds__(32 * DKDV_WARPS, DKDV_BLOCKS) backward_mma_dk(const PiecesParams p) {
+    Pass<true, DKDV_WARPS, DKDV_MI, DKDV_BC, DKDV_SUB, DKDV_KEPT, true, false>(p).run();
+}
+extern "C" __global__ void __launch_bounds__(32 * DKDV_WARPS, DKDV_BLOCKS) backward_mma_dv(const PiecesParams p) {
+    Pass<true, DKDV_WARPS, DKDV_MI, DKDV_BC, DKDV_SUB, DKDV_KEPT, false, true>(p).run();
+}
+#endif

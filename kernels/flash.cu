@@ -8,10 +8,11 @@
 // Geometry: B * ceil(N/BR) * splits blocks of THREADS = BR, a warp to 32 rows: BR = 128, BC = 32 where that
 //           fits; where rows are few, BR = 64 or 32, if then less of a block is empty. splits > 1 splits the keys (split-KV):
 //           the blocks of a split lie side by side, and flash_combine, 4 columns of O a thread, puts the splits together.
-// Shared:   4 * (2*BC*p + BR*p + BR*BC) bytes, p = d rounded up to 32, 64 or 128: K, V, Q, P. K is swizzled
+// Shared:   4 * (2*BC*p + BR*p + BR*BC) bytes, p = d rounded up to 32, 64 or 128: K, V, Q, P; above, p = 256 but 128 for V. K is swizzled
 //           by 16-byte chunks, Q and P by 64-byte halves: no bank conflicts in the loop. K's next tile is on
 //           its way while V is used, V's while K is: one buffer each is enough to overlap copy and work.
-// Limits:   Any d on any device (48 KB: BC = 16 at d = 64, BR = 32 above). Scores must be finite in fp32.
+// Limits:   Any d to 128 on any device (48 KB: BC = 16 at d = 64, BR = 32 above); d to 256, whose scores are computed twice,
+//           for each half of the columns of O, with 92 KB (compute capability 8.0). Scores must be finite in fp32.
 //           Scratch for splits > 1: 4 * splits*B*N*(d+2) bytes.
 // Source:   Dao, FlashAttention-2 (2023), algorithm 1; lazy rescaling by 2^8: FlashAttention-4's softmax;
 //           register and warp tiles: CUTLASS, "Efficient GEMM in CUDA".
@@ -26,12 +27,13 @@
 
 constexpr int ROWS = 8, LANES_ACROSS = 8;  // a thread's rows; 4 lanes down x 8 across make a warp
 constexpr int KEYS = BC / LANES_ACROSS, RUN = KEYS < 4 ? KEYS : 4;  // keys of a thread, in runs of neighbours
-constexpr int OUTS = WIDTH / LANES_ACROSS;
+constexpr int PARTS = WIDTH > 128 ? WIDTH / 128 : 1;  // of the columns of O: 128 are as many as registers hold
+constexpr int OUT_WIDTH = WIDTH / PARTS, OUTS = OUT_WIDTH / LANES_ACROSS;
 // How far the products are unrolled. More does not fit the instruction cache: fully unrolled is 20% slower.
 constexpr int QK_CHUNKS = WIDTH == 32 ? 8 : 4, PV_KEYS = WIDTH == 32 ? 16 : 8;
 
 constexpr unsigned COL_BYTES = BR * 4;  // of Q and P: k-major (K and V are row-major: ROW_BYTES)
-constexpr unsigned K_AT = 0, V_AT = BC * ROW_BYTES, Q_AT = 2 * V_AT, P_AT = Q_AT + BR * ROW_BYTES;
+constexpr unsigned V_ROW = OUT_WIDTH * 4, K_AT = 0, V_AT = BC * ROW_BYTES, Q_AT = V_AT + BC * V_ROW, P_AT = Q_AT + BR * ROW_BYTES;
 
 static_assert(THREADS == BR && BR % 32 == 0, "each warp owns 32 rows: 4 lanes down x 8 rows of a thread");
 static_assert(BC % 16 == 0 && (KEYS == 2 || KEYS % 4 == 0), "a thread's keys come in whole runs");
@@ -47,7 +49,7 @@ __device__ constexpr int key_of(int j) { return j % RUN + j / RUN * RUN * LANES_
 // The lanes across read rows of K that lie RUN apart: each of those 8 rows gets its own chunk order.
 struct ByRuns { __device__ static constexpr unsigned of(int key) { return key / RUN % LANES_ACROSS * 16; } };
 using StreamK = Stream<ByRuns>;
-using StreamV = Stream<Unswizzled>;
+using StreamV = Stream<Unswizzled, OUT_WIDTH>;
 
 // The 8 rows of a thread in column k of a k-major matrix. Every other run of columns has the halves of 32
 // rows exchanged (`flip`), so that the stores of P by lanes of neighbouring runs meet in no bank.
@@ -148,12 +150,12 @@ __device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsi
         __syncwarp();  // a warp reads back only its own 32 rows of P
         unsigned p = p_at, v = v_at; ENDS(WEIGHING, tile); BEGINS(ADDING, tile);
 #pragma unroll 1
-        for (int j0 = 0; j0 < BC; j0 += KEY_STEP, p += KEY_STEP * COL_BYTES, v += KEY_STEP * ROW_BYTES) {
+        for (int j0 = 0; j0 < BC; j0 += KEY_STEP, p += KEY_STEP * COL_BYTES, v += KEY_STEP * V_ROW) {
             float a[2][ROWS];
             Four b[2][OUTS / 4];
             auto load_key = [&](int j) {
                 UNROLL for (int x = 0; x < OUTS / 4; x++)
-                    b[j % 2][x] = load_shared(v + j * ROW_BYTES + x * 128);
+                    b[j % 2][x] = load_shared(v + j * V_ROW + x * 128);
                 load_column(a[j % 2], p, j, j / RUN % 2);
             };
             load_key(0);
@@ -197,7 +199,8 @@ __device__ __forceinline__ void load_queries(unsigned base, const float* q, int 
 // O / l; or, of a split of the keys (not WHOLE), O and (m, l). A test for each row costs 1 % where there are few keys.
 // Without a running max, l may be as large as 2^120 beside m = 0, and combine would take 2^(0-m') for the whole weight of this
 // split: zero, if another split's m' is above 126. So the power of two of l moves to m, which is exact.
-template <bool WHOLE> __device__ __forceinline__ void store(const RowState& r, const Params& p, const Task& t) {
+template <bool WHOLE>
+__device__ __forceinline__ void store(const RowState& r, const Params& p, const Task& t, int first = 0) {
     const int row = t.row0 + threadIdx.x / 32 * 32 + lane_down() * 4;
     float* to = WHOLE ? row_of(p.o, t.batch, row) : p.partial_o + partial_row(p, t, row) * D;
     UNROLL for (int i = 0; i < ROWS; i++) {
@@ -205,8 +208,8 @@ template <bool WHOLE> __device__ __forceinline__ void store(const RowState& r, c
         const int exponent = WHOLE ? 0 : (__float_as_int(r.l[i]) >> 23) - 127;  // l >= 2^-64: no subnormal number
         const float f = WHOLE ? __frcp_rn(divisor(r.l[i])) : __int_as_float((127 - exponent) << 23);
         UNROLL for (int x = 0; x < OUTS; x += 4)
-            if (D == WIDTH || lane_across() + x * 2 < D / 4)
-                *(float4*)(to + row_at(i) * D + lane_across() * 4 + x * LANES_ACROSS) =
+            if (D == WIDTH || lane_across() + x * 2 < (D - first) / 4)
+                *(float4*)(to + row_at(i) * D + first + lane_across() * 4 + x * LANES_ACROSS) =
                     make_float4(r.O[i][x] * f, r.O[i][x + 1] * f, r.O[i][x + 2] * f, r.O[i][x + 3] * f);
         if (!WHOLE && lane_across() == 0)
             p.row_stats[partial_row(p, t, row + row_at(i))] = make_float2(r.m[i] + exponent, r.l[i] * f);
@@ -233,19 +236,39 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Params
     // If a row of the block fails the test (NaN does), the block does its rows again with the running max:
     // right for any data, and free in the loop. (Causal: nothing is wrong with a row without keys, whose l is 0.)
     RowState r;
-    attend<false>(r, K, V, base, mask);
     bool sound = true;
-    UNROLL for (int i = 0; i < ROWS; i++) {
-        if (CAUSAL && !mask.allows_any(threadIdx.x / 32 * 32 + lane_down() * 4 + row_at(i))) continue;
-        sound &= r.l[i] >= 0x1p-64f && r.l[i] <= 0x1p120f;  // false for NaN
-        UNROLL for (int x = 0; x < OUTS; x++) sound &= fabsf(r.O[i][x]) < -MINUS_INFINITY;
+    auto check = [&] {
+        UNROLL for (int i = 0; i < ROWS; i++) {
+            if (CAUSAL && !mask.allows_any(threadIdx.x / 32 * 32 + lane_down() * 4 + row_at(i))) continue;
+            sound &= r.l[i] >= 0x1p-64f && r.l[i] <= 0x1p120f;  // false for NaN
+            UNROLL for (int x = 0; x < OUTS; x++) sound &= fabsf(r.O[i][x]) < -MINUS_INFINITY;
+        }
+    };
+    if constexpr (PARTS == 1) {
+        attend<false>(r, K, V, base, mask);
+        check();
+        if (__syncthreads_or(!sound)) {
+            K = StreamK(k, base + K_AT), V = StreamV(v, base + V_AT);
+            K.start(mask.keys);
+            attend<true>(r, K, V, base, mask);
+        }
+        p.splits == 1 ? store<true>(r, p, t) : store<false>(r, p, t);
+    } else {  // one part of the columns after the other, all with the same m and l
+        auto begin = [&](int part) {
+            K = StreamK(k, base + K_AT), V = StreamV(v, base + V_AT, part * OUT_WIDTH);
+            K.start(mask.keys);
+        };
+        auto end = [&](int part) { p.splits == 1 ? store<true>(r, p, t, part * OUT_WIDTH) : store<false>(r, p, t, part * OUT_WIDTH); };
+#pragma unroll 1
+        for (int part = 0; part < PARTS; part++) {
+            if (part > 0) begin(part);
+            attend<false>(r, K, V, base, mask);
+            check(), end(part);
+        }
+        if (!__syncthreads_or(!sound)) return;
+#pragma unroll 1
+        for (int part = 0; part < PARTS; part++) begin(part), attend<true>(r, K, V, base, mask), end(part);
     }
-    if (__syncthreads_or(!sound)) {
-        K = StreamK(k, base + K_AT), V = StreamV(v, base + V_AT);
-        K.start(mask.keys);
-        attend<true>(r, K, V, base, mask);
-    }
-    p.splits == 1 ? store<true>(r, p, t) : store<false>(r, p, t);
 }
 
 extern "C" __global__ void __launch_bounds__(COMBINE_THREADS) flash_combine(const Params p) { combine(p); }

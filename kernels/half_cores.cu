@@ -4,7 +4,7 @@
 //           O is rounded. A thread owns 4 rows x BC/8 keys of S and 4 rows x d/8 columns of O in registers.
 // Geometry: batches * heads * ceil(Nq/BR) blocks of THREADS = 2 BR; K and V pass in tiles of BC keys. Causal: as half_mma.
 // Shared:   4 * ((d + 4) (BR + BC) + (BC + 4) BR) bytes: Q; K, then V; P.
-// Limits:   Any GPU. d a multiple of 8 up to 128; rows of 16-byte chunks.
+// Limits:   Any GPU. d a multiple of 8 up to 256; rows of 16-byte chunks.
 // Source:   Dao, FlashAttention-2 (2023), algorithm 1.
 // Before:   smallbr, which reads float32 and gives each lane a key.
 

@@ -5,9 +5,9 @@
 //           another one, so that no warp needs to compute ahead (which was tried, and cost more than it won).
 // Geometry: batches * heads * ceil(Nq/BR) blocks, BR = 16 MI rows a warp; K and V pass in tiles of BC keys. Causal: keys behind a
 //           tile's diagonal, and before its window, are not touched, the longest tiles come first, and only keys at the diagonal pay for a mask.
-// Shared:   w (BR + 4 BC) bytes, w = 2 d rounded up to 64, 128 or 256: Q, two tiles of K, two of V. The next tile is on its way
+// Shared:   w (BR + 4 BC) bytes, w = 2 d rounded up to 64, 128, 256 or 512: Q, two tiles of K, two of V. The next tile is on its way
 //           while this one is used; a block waits once a tile.
-// Limits:   Compute capability 8.0, for fp16 also 7.5 (no copies beside the work there). d a multiple of 8 up to 128; rows of
+// Limits:   Compute capability 8.0, for fp16 also 7.5 (no copies beside the work there). d a multiple of 8 up to 256; rows of
 //           16-byte chunks.
 // Source:   Dao, FlashAttention-2 (2023), algorithm 1; lazy rescaling: FlashAttention-4.
 // Before:   half, whose wgmma and tensor maps are Hopper's alone; and split, for three products where here is one.

@@ -5,7 +5,7 @@
 //           the warps put O together. half_split_combine puts the splits together, in their order: the same bits every time; on
 //           9.0 it is launched early, and waits. ONCE: one tile of rows reads K and V, which leave the L2 cache first.
 // Geometry: batches * kv_heads * ceil(group Nq / BR) * splits blocks of BR = 16 MI rows; then a block to a row.
-// Shared:   w (BR + 2 STAGES SUB) bytes for each warp's ring and Q, w = 2 d rounded up to 64, 128 or 256; then the same memory
+// Shared:   w (BR + 2 STAGES SUB) bytes for each warp's ring and Q, w = 2 d rounded up to 64, 128, 256 or 512; then the same memory
 //           for the warps' O, 4 (d + 4) BR bytes a warp; 8 BR bytes a warp for m and l. Then 4 (d + 4) bytes a warp.
 // Limits:   As half_mma. Scratch for splits > 1: 4 (d + 1) bytes for each row and split.
 // Source:   Dao, Haziza, Massa, Sizov, Flash-Decoding (2023).
@@ -150,38 +150,45 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
 
 // A block puts the splits of a row together: each warp AHEAD of them, then one warp what all have.
 extern "C" __global__ void __launch_bounds__(512) half_split_combine(const HalfSplitParams p) {
-    constexpr int AHEAD = 8, MOST = 128;  // splits of a warp, which it reads while it waits for the LSE; of a row
+    constexpr int AHEAD = 8, MOST = 128;     // splits of a warp, which it reads while it waits for the LSE; of a row
+    constexpr int FOURS = ceil_div(D, 128);  // columns of a lane: four of each 128
     const int rows = p.group * p.Nq, kv_heads = p.heads / p.group, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int unit = blockIdx.x / rows, batch = unit / kv_heads, mine = warp * AHEAD;
     const unsigned sums = shared_address(shared);
     const float* lse = p.partial_lse + blockIdx.x * (long long)p.splits;
     const float* part = p.partial_o + (blockIdx.x * (long long)p.splits + mine) * D + lane * 4;
-    float4 o[AHEAD];
+    float4 o[FOURS][AHEAD];
     float all[MOST / 32], top = MINUS_INFINITY, l = 0;
     griddep_wait();
     UNROLL for (int n = 0; n < MOST / 32; n++) all[n] = n * 32 + lane < p.splits ? lse[n * 32 + lane] : MINUS_INFINITY;
-    UNROLL for (int n = 0; n < AHEAD; n++) {
-        o[n] = float4{0, 0, 0, 0};
-        if (mine + n < p.splits && lane * 4 < D) o[n] = *(const float4*)(part + n * D);
+    UNROLL for (int f = 0; f < FOURS; f++) UNROLL for (int n = 0; n < AHEAD; n++) {
+        o[f][n] = float4{0, 0, 0, 0};
+        if (mine + n < p.splits && lane * 4 + f * 128 < D) o[f][n] = *(const float4*)(part + n * D + f * 128);
     }
     UNROLL for (int n = 0; n < MOST / 32; n++) top = fmaxf(top, all[n]);
     top = lanes_max<32>(top);
     if (top != MINUS_INFINITY) UNROLL for (int n = 0; n < MOST / 32; n++) l += exp2_fast(all[n] - top);
     l = lanes_sum<32>(l);
     const float over = l == 0 ? 0 : __frcp_rn(l);
-    float4 O{0, 0, 0, 0};
+    float4 O[FOURS] = {};
     UNROLL for (int n = 0; n < AHEAD; n++) {
         const float weight = l == 0 || mine + n >= p.splits ? 0 : exp2_fast(lse[mine + n] - top) * over;
-        O.x = fmaf(weight, o[n].x, O.x), O.y = fmaf(weight, o[n].y, O.y);
-        O.z = fmaf(weight, o[n].z, O.z), O.w = fmaf(weight, o[n].w, O.w);
+        UNROLL for (int f = 0; f < FOURS; f++) {
+            O[f].x = fmaf(weight, o[f][n].x, O[f].x), O[f].y = fmaf(weight, o[f][n].y, O[f].y);
+            O[f].z = fmaf(weight, o[f][n].z, O[f].z), O[f].w = fmaf(weight, o[f][n].w, O[f].w);
+        }
     }
-    if (lane * 4 < D) store_shared(sums + warp * O_ROW + lane * 16, O);
+    UNROLL for (int f = 0; f < FOURS; f++)
+        if (lane * 4 + f * 128 < D) store_shared(sums + warp * O_ROW + lane * 16 + f * 512, O[f]);
     __syncthreads();
     if (warp > 0 || lane * 4 >= D) return;
-    for (int w = 1; w < blockDim.x / 32; w++) {
-        const Four x = load_shared(sums + w * O_ROW + lane * 16);
-        O.x += x.v[0], O.y += x.v[1], O.z += x.v[2], O.w += x.v[3];
+    UNROLL for (int f = 0; f < FOURS; f++) {
+        if (lane * 4 + f * 128 >= D) return;
+        for (int w = 1; w < blockDim.x / 32; w++) {
+            const Four x = load_shared(sums + w * O_ROW + lane * 16 + f * 512);
+            O[f].x += x.v[0], O[f].y += x.v[1], O[f].z += x.v[2], O[f].w += x.v[3];
+        }
+        store(p, batch, PackedRow(p, unit - batch * kv_heads, blockIdx.x - unit * rows), lane * 4 + f * 128, O[f],
+              l == 0 ? MINUS_INFINITY : top + log2f(l));
     }
-    store(p, batch, PackedRow(p, unit - batch * kv_heads, blockIdx.x - unit * rows), lane * 4, O,
-          l == 0 ? MINUS_INFINITY : top + log2f(l));
 }

@@ -7,7 +7,7 @@
 #include "mma.cuh"
 
 constexpr int STEPS = ceil_div(D, 16);                    // k16 steps of QK; n16 blocks of O that hold numbers
-constexpr int WIDTH = D <= 32 ? 32 : D <= 64 ? 64 : 128;  // columns of a row in shared memory
+constexpr int WIDTH = D <= 32 ? 32 : D <= 64 ? 64 : D <= 128 ? 128 : 256;  // columns of a row in shared memory
 constexpr int SLOTS = WIDTH / 8;                          // chunks of a row there
 constexpr int N8 = SUB / 8;                               // n8 blocks of keys whose exponentials are taken together
 constexpr unsigned ROW = 2 * WIDTH;

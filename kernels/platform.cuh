@@ -31,7 +31,7 @@
 #define LOG2E 1.44269504088896341f  // the scores carry this factor, so that exp(s) is exp2f(s): one instruction
 #define LN2 0.693147180559945309f
 
-static_assert(D >= 4 && D <= 128 && D % 4 == 0, "the head size must be a multiple of 4 from 4 to 128");
+static_assert(D >= 4 && D <= 256 && D % 4 == 0, "the head size must be a multiple of 4 from 4 to 256");
 static_assert(THREADS % 32 == 0 && THREADS <= 1024, "a block must be whole warps, 1024 threads at most");
 
 __host__ __device__ constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }

@@ -5,11 +5,8 @@
 #include "ptx.cuh"
 #include "stamps.cuh"
 
-constexpr int CHUNKS = WIDTH / 4;       // 16-byte chunks of a row
-constexpr int PASS = THREADS / CHUNKS;  // rows of a K or V tile that the block copies at once
+constexpr int CHUNKS = WIDTH / 4;  // 16-byte chunks of a row
 constexpr unsigned ROW_BYTES = WIDTH * 4;
-
-static_assert(BC % PASS == 0, "a pass of the loader covers whole rows of a tile");
 
 #if ARCH >= 700
 #define UNROLL_LOADS UNROLL
@@ -20,13 +17,17 @@ static_assert(BC % PASS == 0, "a pass of the loader covers whole rows of a tile"
 struct Unswizzled { __device__ static constexpr unsigned of(int) { return 0; } };
 
 // Swizzle::of(row): what a chunk's offset in a row is exclusive-ored with; of(r + n) = of(r) ^ of(n) for r < PASS <= n's stride.
-template <class Swizzle>
+// COLUMNS of the rows' WIDTH, all or those from `first` on.
+template <class Swizzle, int COLUMNS = WIDTH>
 struct Stream {
+    static constexpr int CHUNKS = COLUMNS / 4, PASS = THREADS / CHUNKS;  // rows of a tile that the block copies at once
+    static constexpr unsigned ROW_BYTES = COLUMNS * 4;
+    static_assert(BC % PASS == 0, "a pass of the loader covers whole rows of a tile");
     const float* from;
     unsigned to;
     int row;
 #if ARCH < 800  // no cp.async: the next tile waits in registers, where O leaves enough of them
-    static constexpr bool AHEAD = WIDTH <= 64;
+    static constexpr bool AHEAD = COLUMNS <= 64;
     static_assert(!AHEAD || BC / PASS <= 8, "what waits in registers is stored by a loop that is unrolled whole");
     float4 held[BC / PASS];
     int rows;
@@ -34,11 +35,11 @@ struct Stream {
         return row + n < rows ? *(const float4*)(from + n * D) : float4{0, 0, 0, 0};
     }
 #endif
-    __device__ __forceinline__ Stream(const float* matrix, unsigned buffer) {
+    __device__ __forceinline__ Stream(const float* matrix, unsigned buffer, int first = 0) {
         const int c = threadIdx.x % CHUNKS, r = threadIdx.x / CHUNKS;
-        from = matrix + r * D + c * 4;
+        from = matrix + r * D + first + c * 4;
         to = buffer + r * ROW_BYTES + (c * 16 ^ Swizzle::of(r));
-        row = c < D / 4 ? r : BC;  // the padding of d: a row that no tile has
+        row = c < (D - first) / 4 ? r : BC;  // the padding of d: a row that no tile has
     }
     __device__ __forceinline__ unsigned at(int n) const { return (to ^ Swizzle::of(n)) + n * ROW_BYTES; }
 #if ARCH >= 800

@@ -33,6 +33,7 @@ FEATURES: dict[str, tuple[Workload, dict[str, Any]]] = {
     "`window`, causal or not": (replace(PLAIN, causal=True, window=1024), {"window": (2, 1)}),
     "heads that share K and V": (replace(PLAIN, kv_heads=4), {"kv_heads": 1}),
     "a d that is no multiple of 8": (replace(PLAIN, d=59), {"d": 59}),
+    "d above 128, to 256": (replace(PLAIN, d=256), {"d": 256}),
     "`lengths`, `cu_seqlens`": (replace(PLAIN, sequences=SEQUENCES), {"lengths": [5, 3]}),
     "`lengths` and `window`": (
         replace(PLAIN, causal=True, window=1024, sequences=SEQUENCES),
@@ -47,7 +48,7 @@ REFUSED: dict[str, dict[str, Any]] = {
     "ALiBi": {"alibi_slopes": None},
     "softcap": {"softcap": 30.0},
     "paged keys": {"block_table": None},
-    "d above 128": {"d": 192},
+    "d above 256": {"d": 264},
     "V of another d": {"dv": 8},
 }
 

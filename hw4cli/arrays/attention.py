@@ -82,7 +82,7 @@ def attention(
     """O = softmax(scale Q Kᵀ) V, for arrays of NumPy (on the CPU), CuPy or torch (on their GPU, on the current stream).
 
     q is (batch, heads, Nq, d), k and v are (batch, kv_heads, Nk, d), or with layout="BNHD" (batch, N, heads, d); heads
-    is a multiple of kv_heads. Elements are float16, bfloat16 or float32; d is 1 to 128.
+    is a multiple of kv_heads. Elements are float16, bfloat16 or float32; d is 1 to 256.
     causal: row i sees the keys up to i + Nk - Nq, or, with align="top-left", up to i; a row that sees none gives 0.
     window: (left, right), of how many keys before this one, and behind it, row i sees no others; None for all, and
     causal, none behind it. Time is that of the keys that are seen.

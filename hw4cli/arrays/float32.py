@@ -33,7 +33,7 @@ from hw4cli.plans.formulas import MOST_SPLITS
 from hw4cli.plans.ladder import DEFAULT, FALLBACK, VARIANTS
 from hw4cli.plans.launch import ABSMAX_BYTES, Matrices, Matrix, arguments, magnitudes
 from hw4cli.plans.plan import Plan
-from hw4cli.problem.workload import AbsMax, Magnitudes, Workload
+from hw4cli.problem.workload import MAX_D, AbsMax, Magnitudes, Workload
 
 FLOAT_BYTES = 4
 MOST_ROWS = 256  # of a tile of flash
@@ -84,9 +84,12 @@ class Float32OnGpu:
         keys = work.Nk
         if work.window:
             named = () if kernel == AUTO else (kernel,)
-            kernels, keys = tuple(dict.fromkeys((*named, DEFAULT, FALLBACK))), _keys_of_bound(work)
+            able = (name for name in kernels if name in (DEFAULT, FALLBACK))
+            kernels, keys = tuple(dict.fromkeys((*named, *able))), _keys_of_bound(work)
         if not has_usual_scale(work):
             kernels = tuple(name for name in kernels if VARIANTS[name].any_scale)
+        if not kernels:
+            self.check(FALLBACK, work, lse=False)
         found = Magnitudes(*bounds) if bounds else self._magnitudes(work, operands, kernels[0], stream)
         if not found.finite:
             return kernels[-1]
@@ -172,7 +175,7 @@ class Float32OnGpu:
     ) -> Magnitudes:
         """How large each is, infinite or NaN if an element is. Reads all of them, and waits for the GPU."""
         check_range_can_be_read(operands[0])
-        if not all(map(is_contiguous, operands)):
+        if work.d > MAX_D or not all(map(is_contiguous, operands)):
             q, k, v = map(largest, operands)
             return Magnitudes(q, k, v)
         self.gpu.functions(self.plan(work, kernel))  # the range check is compiled with it

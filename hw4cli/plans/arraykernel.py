@@ -60,7 +60,7 @@ class ArrayKernel(Kernel):
     def plan(self, work: Workload, props: DeviceProperties, tile: Any = None) -> Plan:
         """The launches for a workload, with another tile of its own if one is given. Raises MachineError where it does
         not run."""
-        self.check_window(work)
+        self.check_takes(work)
         return self.planned(work.stored, props, tile)
 
     def models(self, plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchModel]:
@@ -73,5 +73,5 @@ class ArrayKernel(Kernel):
 
     def is_automatic(self, work: Workload, props: DeviceProperties) -> bool:
         """Whether auto takes it, where it takes none that stands before it."""
-        asked = (self.windows or not work.window) and (self.sequences or not work.sequences)
+        asked = (self.windows or not work.window) and (self.sequences or not work.sequences) and work.d <= self.widest
         return self.repeatable and asked and (self.preferred or self.takes)(work.stored, props)

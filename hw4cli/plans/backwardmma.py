@@ -10,7 +10,7 @@ from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import COORDINATES, Matrix, coordinates
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, window_macros
-from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
+from hw4cli.problem.workload import BFLOAT16, FLOAT32, MAX_D, Workload
 
 NAME = "backward_mma"
 LEAST_CC = 80
@@ -65,6 +65,8 @@ DQ_TILES = {
     (False, 32): (Tile(4, 2, 64, 32, False, 2),),
     (False, 64): (Tile(4, 2, 64, 32, True, 2),),
     (False, 128): (Tile(4, 2, 32, 32, False, 1),),
+    (True, 256): (Tile(4, 1, 16, 16, False, 1), Tile(2, 1, 16, 16, False, 1), Tile(1, 1, 16, 16, False, 1)),
+    (False, 256): (Tile(4, 1, 32, 32, False, 1), Tile(4, 1, 16, 16, False, 1)),
 }
 DKDV_TILES = {
     (True, 32): (Tile(4, 2, 64, 32, False, 2),),
@@ -73,6 +75,8 @@ DKDV_TILES = {
     (False, 32): (Tile(4, 2, 64, 32, False, 2),),
     (False, 64): (Tile(4, 2, 64, 32, False, 2),),
     (False, 128): (Tile(8, 1, 128, 16, True, 1), Tile(4, 1, 64, 16, True, 2)),
+    (True, 256): (Tile(4, 1, 16, 16, False, 1), Tile(2, 1, 16, 16, False, 1), Tile(1, 1, 16, 16, False, 1)),
+    (False, 256): (Tile(4, 1, 32, 32, False, 1), Tile(4, 1, 16, 16, False, 1)),
 }
 
 
@@ -112,9 +116,12 @@ def plan(work: Workload, props: DeviceProperties, tile: Tiling | None = None) ->
     launches = (
         Launch("backward_pieces", tiles, THREADS, 0),
         Launch("backward_mma_dq", work.row_tiles(dq.rows), 32 * dq.warps, dq.shared(row_bytes)),
-        Launch("backward_mma_dkdv", kv_heads * ceil_div(work.Nk, dkdv.rows), 32 * dkdv.warps, dkdv.shared(row_bytes)),
+        *(
+            Launch(symbol, kv_heads * ceil_div(work.Nk, dkdv.rows), 32 * dkdv.warps, dkdv.shared(row_bytes))
+            for symbol in (("backward_mma_dkdv",) if width <= MAX_D else ("backward_mma_dk", "backward_mma_dv"))
+        ),
     )
-    return Plan(NAME, macros, launches, Scratch(_scratch(work)[-1]), main_symbol="backward_mma_dkdv")
+    return Plan(NAME, macros, launches, Scratch(_scratch(work)[-1]), main_symbol=launches[2].symbol)
 
 
 def _tiles(rows: int) -> int:

@@ -22,7 +22,7 @@ from hw4cli.problem.workload import AbsMax, Magnitudes
 SAFE = 4e-3  # of the tolerance of 5e-3: what is allowed unless the user says less
 MARGIN = 1.25  # of a measured error: the largest of ten times as many elements is some 7 % larger
 U64 = 2.0**-53
-ROUNDED = 1 + 2.0**-16  # a sum of products of up to 128 columns, by how much roundings of 2^-24 can make it larger
+ROUNDED = 1 + 2.0**-15  # a sum of products of up to 256 columns, by how much roundings of 2^-24 can make it larger
 EX2, EXP, EX2_POLYNOMIAL = 2.0**-22, 2.0**-21, 2.0**-18  # relative, of ex2.approx.ftz.f32, NumPy's exp, ours
 NEAR = 24  # keys whose log2-score is further below a row's largest have next to no weight
 FAR = 64  # splits of the keys whose m is further below the largest have next to no weight: l is 1 to 2^8 N

@@ -50,8 +50,8 @@ def power_below(x: float) -> float:
 
 
 def padded_d(d: int) -> int:
-    """The head size that flash and the tensor-core kernels compute with: 32, 64 or 128, the rest zeros."""
-    return next(size for size in (32, 64, 128) if d <= size)
+    """The head size that flash and the tensor-core kernels compute with: 32, 64, 128 or 256, the rest zeros."""
+    return next(size for size in (32, 64, 128, 256) if d <= size)
 
 
 def row_blocks(symbol: str) -> Callable[[Workload, Tile, int, int], tuple[Launch, ...]]:

@@ -20,7 +20,7 @@ from hw4cli.plans.ladder import DEFAULT, FALLBACK, VARIANTS
 from hw4cli.plans.measured import FASTEST
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES, DeviceProperties
 from hw4cli.plans.tensor import integers_from
-from hw4cli.problem.workload import AbsMax, Magnitudes, Workload
+from hw4cli.problem.workload import MAX_D, AbsMax, Magnitudes, Workload
 from hw4cli.text.words import counted
 
 if TYPE_CHECKING:
@@ -50,6 +50,9 @@ def ranking(props: DeviceProperties, gpu: str, d: int, N: int, causal: bool = Fa
     but compute capability 10, of which that is not known.
     """
     capability = props.architecture
+    if d > MAX_D:
+        known = VARIANTS[DEFAULT].fits(Workload.one_head(1, N, d), props)
+        return (DEFAULT,) if known else (), f"the one that computes d={d} in float32 on {capability}"
     how = "predicted" if props.cc in DEVICES or props.gfx in AMD_DEVICES else "unknown, taken"
     if props.gfx:
         return _known((DEFAULT,)), f"{how} to be the fastest on {capability}"
@@ -96,7 +99,7 @@ def candidates(
     if kernel != AUTO and not has_bound(kernel):
         return (kernel,), ASKED
     kernels, why = ranking(props, gpu, d, N, causal)
-    if kernel == AUTO and tuned:
+    if kernel == AUTO and tuned and kernels:
         known = tuple(name for name in _known(tuned[0]) if has_bound(name))
         if kernels[0] in known:  # else what was timed then says nothing of the kernel that is known to be faster
             kernels, why = (*known, *kernels), tuned[1]

@@ -25,7 +25,7 @@ from hw4cli.plans.plan import (
     total,
 )
 from hw4cli.plans.work import ALIKE, KEYS, LANES, QUERIES, STORE, STORE_PART, fused
-from hw4cli.problem.workload import Workload
+from hw4cli.problem.workload import MAX_D, WIDEST, Workload
 
 # Keys of a split, where that takes no more than MOST_SPLITS. A long one would lose digits in its sums: flash has 5e-5
 # in one split instead of 2e-5 at N = 32768.
@@ -35,9 +35,9 @@ CAUSAL_SPLITS = 12  # at most, of many keys
 
 
 def _flash_regions(d: int, tile: Tile) -> dict[str, int]:
-    """A tile of K and one of V, Q, and P."""
+    """A tile of K and one of V, of at most 128 columns at a time, Q, and P."""
     br, bc, row = tile["BR"], tile["BC"], FLOAT * padded_d(d)
-    return {"K": bc * row, "V": bc * row, "Q": br * row, "P": FLOAT * br * bc}
+    return {"K": bc * row, "V": bc * min(row, FLOAT * MAX_D), "Q": br * row, "P": FLOAT * br * bc}
 
 
 _flash_bytes = total(_flash_regions)
@@ -62,6 +62,8 @@ def _best_rows(shape: Workload, props: DeviceProperties) -> int:
     if props.gfx:  # AMD's compiler spills with fewer
         return 128
     longest, narrow = max(shape.Nq, shape.N), padded_d(shape.d) == 32
+    if shape.d > MAX_D:
+        return 128
     if longest <= 32 and props.cc >= 80:  # before, a thread would hold too much of the next tile in registers
         return 32
     always = (2048 if narrow else 512) if shape.causal else 1024 if shape.d == 32 else 0
@@ -73,7 +75,7 @@ def _flash_tile(shape: Workload, props: DeviceProperties) -> Tile:
     """128x32, or the next smaller tile that fits a block; 128x16 too where only then two blocks fit. Fewer rows where
     that is better, unless a multiprocessor has far fewer threads at work then."""
     d, sizes = shape.d, ((128, 32), (128, 16), (64, 32), (64, 16), (32, 16))
-    tiles = [{"BR": br, "BC": bc} for br, bc in sizes]
+    tiles = [{"BR": br, "BC": bc} for br, bc in (sizes if d <= MAX_D else sizes[:4])]  # a row of K needs 64 threads
     fitting = [tile for tile in tiles if _flash_bytes(d, tile) <= props.shared_limit] or tiles[-1:]
     best = fitting[0]
     if best is tiles[0] and _flash_blocks(d, tiles[0], props) < 2 <= _flash_blocks(d, tiles[1], props):
@@ -147,6 +149,7 @@ FLASH = Variant(
     emulated=8e8,
     lse=True,
     windows=True,
+    widest=WIDEST,
     proven=True,
     automatic=True,
     native=True,

@@ -8,7 +8,7 @@ from hw4cli.plans.arraykernel import ArrayKernel, Encode
 from hw4cli.plans.backward import Arrays
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.plan import DeviceProperties, Plan
-from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, WIDEST, Workload
 
 # From the fastest on; the last repeatable one runs everywhere.
 ONCE = ArrayKernel(
@@ -44,6 +44,7 @@ MMA = ArrayKernel(
     packed=backwardmma.arguments,
     work=gradientwork.fragments,
     windows=True,
+    widest=WIDEST,
 )
 
 CORES = ArrayKernel(
@@ -55,6 +56,7 @@ CORES = ArrayKernel(
     packed=backward.arguments,
     work=gradientwork.cores,
     windows=True,
+    widest=WIDEST,
 )
 
 ATOMIC = ArrayKernel(
@@ -80,7 +82,8 @@ def fastest(work: Workload, props: DeviceProperties) -> str:
 
 def takes(kernel: str, work: Workload, props: DeviceProperties) -> bool:
     """Whether a kernel computes a workload, in rows that kernels can load, on such a GPU."""
-    return GRADIENTS[kernel].takes(work.stored, props)
+    entry = GRADIENTS[kernel]
+    return work.d <= entry.widest and entry.takes(work.stored, props)
 
 
 def plan(work: Workload, props: DeviceProperties, kernel: str = AUTO, tile: Any = None) -> Plan:

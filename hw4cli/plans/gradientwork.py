@@ -49,7 +49,7 @@ def cores(plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchMod
 def fragments(plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchModel]:
     """backward_mma: both passes by mma.sync. A warp takes SUB rows at a time of what passes, those that some of its own
     rows see, or are seen by."""
-    first, dq, dkdv = plan.launches
+    first, dq, *of_keys = plan.launches
     heads, queries = work.batch * work.heads, ceil_div(work.Nq, plan.macros["DKDV_SUB"])
     rows, keys = _warps(plan, "DQ", work.Nq), _warps(plan, "DKDV", work.Nk)
     seen = tiles_seen(work, (row + rows.step - 1 for row in rows), plan.macros["DQ_SUB"], least=0)
@@ -70,7 +70,8 @@ def fragments(plan: Plan, work: Workload, props: DeviceProperties) -> list[Launc
         }
 
     by_queries = _dq(dq, work, owned_rows(plan, "DQ"), plan.macros["DQ_BC"], least=0)
-    by_keys = _dkdv(dkdv, work, owned_rows(plan, "DKDV"), plan.macros["DKDV_BC"], stay=False)
+    by_keys = [_dkdv(step, work, owned_rows(plan, "DKDV"), plan.macros["DKDV_BC"], stay=False) for step in of_keys]
+    products = (4,) if len(of_keys) == 1 else (3, 2)  # of dK and dV together, or one after the other
     if two:  # rows of dO's pieces, and delta, are divided by the sums of the rows' weights
         sizes, ((read, written), l2) = Sizes.of(work), (by_queries.dram, by_queries.l2 or (0, 0))
         more = sizes.q + FLOAT * sizes.rows
@@ -78,7 +79,10 @@ def fragments(plan: Plan, work: Workload, props: DeviceProperties) -> list[Launc
     return [
         _pieces(first, work, Sizes.of(work)),
         replace(by_queries, **computed(dq, "DQ", 3, heads * sum(seen))),
-        replace(by_keys, **computed(dkdv, "DKDV", 4, heads * sum(queries - begin for begin in begins))),
+        *(
+            replace(one, **computed(step, "DKDV", count, heads * sum(queries - begin for begin in begins)))
+            for one, step, count in zip(by_keys, of_keys, products, strict=True)
+        ),
     ]
 
 

@@ -17,7 +17,7 @@ LOG2E = 1.44269504088896341
 LARGEST = 3e38  # about the largest float32
 ATOM = 64  # columns of 16 bits in the 128 bytes that a copy swizzles
 FEW_ROWS = 128  # two groups' rows
-WIDTHS = (32, 64, 96, 128)  # columns of O that are computed
+WIDTHS = (32, 64, 96, 128, 192, 256)  # columns of O that are computed
 # For 2, 3 or 4 groups that multiply: the registers of a thread of theirs, and of one of the group that copies. Together
 # they are what the block was launched with (setmaxnreg).
 REGISTERS = {2: (240, 24), 3: (160, 32), 4: (112, 32)}

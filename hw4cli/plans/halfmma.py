@@ -53,6 +53,10 @@ def mma_tiling(work: Workload, props: DeviceProperties) -> MmaTiling:
         return MmaTiling(4, 2, 128 if large and work.most_keys > 128 else 64, 64, q_registers=True, blocks=2)
     if width == 64:
         return MmaTiling(4, 2, 32, 32, q_registers=True, blocks=2)
+    if width == 256 and not roomy:
+        return MmaTiling(4, 1, 16, 16, q_registers=False, blocks=1)
+    if width == 256:
+        return MmaTiling(8 if large else 4, 1, 32, 32, q_registers=False, blocks=1)
     if large:
         return MmaTiling(4, 2, 32, 32, q_registers=False, blocks=2)
     return MmaTiling(8 if roomy else 4, 1, 32, 32, q_registers=True, blocks=1)
@@ -151,7 +155,10 @@ def packed_rows(work: Workload) -> int:
 
 def split_tiling(work: Workload, props: DeviceProperties) -> SplitTiling:
     """Tiles of 16 or 32 rows, and as much memory for copies on their way as two blocks can have."""
-    width, fragments = padded_d(work.d), 1 if packed_rows(work) <= 16 else 2
+    width, fragments = padded_d(work.d), 1 if packed_rows(work) <= 16 or work.d > 128 else 2
+    if width == 256:
+        warps = 4 if props.shared_sm >= 160 << 10 else 2 if props.shared_sm >= 100 << 10 else 1
+        return SplitTiling(warps, 1, 16, 2, q_registers=False, blocks=1)
     stages, warps = 3 if props.shared_sm >= 200 << 10 else 2, 4 if props.shared_sm >= 160 << 10 else 2
     return SplitTiling(warps, fragments, 2048 // width, stages, q_registers=width < 128 or fragments == 1, blocks=2)
 
@@ -216,7 +223,7 @@ def split_arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any =
 
 def cores_plan(work: Workload, props: DeviceProperties, chosen: None = None) -> Plan:
     """The launch of half_cores, on any GPU: 48 KB of shared memory a block suffice."""
-    rows, keys = 64, 32 if work.d <= 64 else 16
+    rows, keys = (64, 32 if work.d <= 64 else 16) if work.d <= 128 else (32, 8)
     macros = {**common_macros(work), "BR": rows, "BC": keys, "THREADS": 2 * rows, "ONES": 0}
     shared = FLOAT * ((work.d + 4) * (rows + keys) + (keys + 4) * rows)
     return with_sequences(Plan(CORES, macros, (Launch(CORES, work.row_tiles(rows), 2 * rows, shared),)), work)

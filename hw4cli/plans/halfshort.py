@@ -8,7 +8,7 @@ from hw4cli.plans.half import ATOM, REGISTERS, Arrays, boxes, check_runs, column
 from hw4cli.plans.half import NAME as HALF
 from hw4cli.plans.launch import Box
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, window_macros
-from hw4cli.problem.workload import BFLOAT16, Workload
+from hw4cli.problem.workload import BFLOAT16, MAX_D, Workload
 
 NAME = "half_short"
 MOST_KEYS = 128
@@ -33,7 +33,7 @@ class ShortTiling(NamedTuple):
 
 def fits(work: Workload) -> bool:
     """Whether a tile holds all rows, and all keys, of a head."""
-    return work.Nq <= 2 * GROUP_ROWS and work.Nk <= MOST_KEYS and not work.sequences
+    return work.Nq <= 2 * GROUP_ROWS and work.Nk <= MOST_KEYS and work.d <= MAX_D and not work.sequences
 
 
 def tiling(work: Workload) -> ShortTiling:

@@ -18,7 +18,7 @@ from hw4cli.plans.half import LOG2E, Arrays, bias
 from hw4cli.plans.plan import DeviceProperties, Plan
 from hw4cli.plans.tensor import truncation
 from hw4cli.problem.terms import ALIGNED, U32, half_ulp16
-from hw4cli.problem.workload import BFLOAT16, FLOAT16, AbsMax, Workload
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, WIDEST, AbsMax, Workload
 
 TYPES = (FLOAT16, BFLOAT16)
 ROWS = 128  # of a tile, about, where the keys are not split
@@ -127,6 +127,7 @@ MMA = ArrayKernel(
     types=TYPES,
     lse=True,
     windows=True,
+    widest=WIDEST,
     sequences=True,
     # warps, fragments of each, keys, keys that are weighed together, blocks of a multiprocessor
     space=tuple(
@@ -147,6 +148,7 @@ SPLIT = ArrayKernel(
     types=TYPES,
     lse=True,
     windows=True,
+    widest=WIDEST,
 )
 
 CORES = ArrayKernel(
@@ -160,6 +162,7 @@ CORES = ArrayKernel(
     types=TYPES,
     lse=True,
     windows=True,
+    widest=WIDEST,
     sequences=True,
 )
 

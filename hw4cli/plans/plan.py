@@ -7,7 +7,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from hw4cli.errors import MachineError
-from hw4cli.problem.workload import FLOAT32, Workload
+from hw4cli.problem.workload import FLOAT32, MAX_D, Workload
 
 SHARED_DEFAULT = 48 << 10  # what any block may use without asking for more
 MAX_THREADS = 1024
@@ -185,11 +185,14 @@ class Kernel:
     persistent: bool = False  # its blocks stay, and take task after task: any number of them computes the same
     stamps: bool = False  # its code can say what it does when (`hw4 profile --set timeline`)
     windows: bool = False  # computes windows of keys
+    widest: int = MAX_D  # columns of a row that it computes at most
 
-    def check_window(self, work: Workload) -> None:
-        """Raise MachineError if a workload has a window of keys, and the kernel computes none."""
+    def check_takes(self, work: Workload) -> None:
+        """Raise MachineError if a workload has a window of keys, and the kernel computes none, or wider rows."""
         if work.window and not self.windows:
             raise MachineError(f"kernel {self.name} computes no windows of keys")
+        if work.d > self.widest:
+            raise MachineError(f"kernel {self.name} computes d up to {self.widest}, and this is d={work.d}")
 
 
 def window_macros(work: Workload) -> dict[str, int]:
@@ -436,6 +439,13 @@ class Variant(Kernel):
         """Whether it can split the keys."""
         return self.splits is not one_split
 
+    def fits(self, shape: Workload, props: DeviceProperties) -> bool:
+        """Whether a GPU can start its launches for a shape."""
+        try:
+            return bool(self.plan(shape, props).launches)
+        except MachineError:
+            return False
+
     def plan(self, shape: Workload, props: DeviceProperties, tile: Tile | None = None, copies: bool = True) -> Plan:
         """The launches for a shape on a GPU, with the BR and BC of `tile` in place of the best ones, and what else it
         holds in place of what would follow from these.
@@ -452,7 +462,7 @@ class Variant(Kernel):
             )
         if self.file is None and props.warpgroups:  # whose files are others
             props = replace(props, warpgroups=False)
-        self.check_window(shape)
+        self.check_takes(shape)
         true_d, shape = shape.d, shape.stored
         given = tile or self.tile(shape, props)
         follows = self.derived(shape, given, props)
@@ -495,4 +505,5 @@ OF_ONE_KERNEL = {
     "strategies",
     "file",
     "windows",
+    "widest",
 }

@@ -7,7 +7,7 @@ from hw4cli.plans.common import row_blocks, tiles_of
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.plan import SHARED_DEFAULT, Block, Launch, Scratch, Tile, Variant, total
 from hw4cli.plans.work import fused
-from hw4cli.problem.workload import Workload
+from hw4cli.problem.workload import MAX_D, WIDEST, Workload
 
 
 def _naive_launches(shape: Workload, tile: Tile, splits: int, shared: int) -> tuple[Launch, ...]:
@@ -324,8 +324,8 @@ FLOAT64 = Variant(
     "float64",
     "everything in double: the oracle, and the way out for scores that float32 cannot hold",
     error_bound=1e-6,
-    tile=lambda shape, props: {"BR": 32, "BC": 16},
-    derived=lambda shape, tile, props: {"THREADS": 4 * tile["BR"]},
+    tile=lambda shape, props: {"BR": 32, "BC": 16} if shape.d <= MAX_D else {"BR": 16, "BC": 8},
+    derived=lambda shape, tile, props: {"THREADS": (4 if shape.d <= MAX_D else 8) * tile["BR"]},
     regions=_doubles,
     launches=row_blocks("float64"),
     own_scale=True,
@@ -343,6 +343,7 @@ FLOAT64 = Variant(
     colour=("#30363d", "#d7dde3"),
     lse=True,
     windows=True,
+    widest=WIDEST,
     proven=True,
     doubles=True,
     any_scale=False,  # it computes 1/sqrt(d) itself

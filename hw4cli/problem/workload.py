@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 from hw4cli.errors import InputError
 
 HEADER_BYTES = 12  # int32 B, N, d
-MAX_D = 128
+MAX_D, WIDEST = 128, 256  # of files, of arrays
 FLOAT16, BFLOAT16, FLOAT32 = "float16", "bfloat16", "float32"
 BOTTOM_RIGHT, TOP_LEFT = "bottom-right", "top-left"  # where a mask that is not square begins
 FILE = "B3ND"  # a layout: Q, K and V of a batch one after the other, and O apart, as files have them
@@ -319,8 +319,8 @@ def size_problem(work: Workload) -> str | None:
     """What is wrong with the sizes of arrays, as a sentence without its subject; None if they can be computed."""
     if work.heads % work.kv_heads:
         return f"q has {work.heads} heads, which is not a multiple of the {work.kv_heads} of k and v"
-    if not 1 <= work.d <= MAX_D:
-        return f"d is {work.d}: it must be between 1 and {MAX_D}"
+    if not 1 <= work.d <= WIDEST:
+        return f"d is {work.d}: it must be between 1 and {WIDEST}"
     for what, number in (("batch * heads", work.batch * work.heads), ("Nq", work.Nq), ("Nk", work.Nk)):
         if number > MOST:
             return f"{what} is {number:,}: it must be at most {MOST:,}"

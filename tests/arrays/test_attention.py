@@ -68,9 +68,9 @@ WRONG = {
     "q and k differ in batch or d": (ValueError, {"q": zeros(2, 4, 5, 8)}),
     "q has 5 heads, which is not a multiple of the 2 of k and v": (ValueError, {"q": zeros(2, 5, 5, 16)}),
     "there is nothing to compute": (ValueError, {"q": zeros(2, 4, 0, 16)}),
-    "d is 132: it must be between 1 and 128": (
+    "d is 260: it must be between 1 and 256": (
         ValueError,
-        {"q": zeros(1, 1, 2, 132), "k": zeros(1, 1, 2, 132), "v": zeros(1, 1, 2, 132)},
+        {"q": zeros(1, 1, 2, 260), "k": zeros(1, 1, 2, 260), "v": zeros(1, 1, 2, 260)},
     ),
     "scale is -1: it must be a positive number": (ValueError, {"scale": -1}),
     "layout is 'BHDN': give 'BHND' or 'BNHD'": (ValueError, {"layout": "BHDN"}),

@@ -40,7 +40,7 @@ def attention(
 
     query is (..., heads, Nq, d), key and value are (..., kv_heads, Nk, d); with enable_gqa heads may be a multiple of
     kv_heads. Dimensions before the rows may broadcast, as in torch. On a GPU elements are float16, bfloat16 or float32;
-    d is 1 to 128. On the CPU NumPy computes, float64 too. is_causal: row i sees the keys 0 to i, as torch has it, or,
+    d is 1 to 256. On the CPU NumPy computes, float64 too. is_causal: row i sees the keys 0 to i, as torch has it, or,
     with align="bottom-right", 0 to i + Nk - Nq. window: (left, right), of how many keys before that one, and behind it,
     row i sees no others, as in hw4cli.attention. scale: 1/sqrt(d) by default. `kernel`: of the
     forward pass, as in hw4cli.attention; by default "auto", and for float32 on a GPU "flash", whose errors are

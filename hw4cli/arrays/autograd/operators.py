@@ -21,6 +21,8 @@ from hw4cli.arrays.attention import DTYPES, attention
 from hw4cli.arrays.autograd.oncpu import FLOAT64, backward_on_cpu, forward_on_cpu
 from hw4cli.arrays.gradients.backward import FLOAT32_FORWARD, attention_backward
 from hw4cli.plans.dispatch import AUTO
+from hw4cli.plans.ladder import FALLBACK
+from hw4cli.problem.workload import MAX_D
 
 
 def forward(
@@ -96,7 +98,10 @@ def _backward_fake(do: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: object)
 
 def usual_kernel(q: Tensor) -> str:
     """The forward pass's kernel where none is named."""
-    return FLOAT32_FORWARD if q.is_cuda and q.dtype == torch.float32 else AUTO
+    if not q.is_cuda or q.dtype != torch.float32:
+        return AUTO
+    is_wide = q.shape[-1] > MAX_D and torch.cuda.get_device_capability(q.device) < (8, 0)  # which flash has no room for
+    return FALLBACK if is_wide else FLOAT32_FORWARD
 
 
 def layout_of(q: Tensor) -> str:

@@ -268,8 +268,8 @@ def test_a_meta_tensor_meets_the_checks_of_real_ones():
     assert hw4cli.torch.attention(*torch.empty(3, 2, 4, 5, 8, device="meta")).shape == (2, 4, 5, 8)
     for device in ("cpu", "meta"):
         for dtype in EPSILON:
-            with pytest.raises(ValueError, match="d is 200: it must be between 1 and 128"):
-                hw4cli.torch.attention(*torch.zeros(3, 1, 2, 5, 200, device=device, dtype=dtype))
+            with pytest.raises(ValueError, match="d is 264: it must be between 1 and 256"):
+                hw4cli.torch.attention(*torch.zeros(3, 1, 2, 5, 264, device=device, dtype=dtype))
         with pytest.raises(TypeError, match="q is int32: give float16, bfloat16, float32 or float64"):
             hw4cli.torch.attention(*torch.zeros(3, 1, 2, 5, 8, device=device, dtype=torch.int32))
         with pytest.raises(ValueError, match="scale is 0: it must be a positive number"):

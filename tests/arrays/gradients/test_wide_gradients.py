@@ -1,0 +1,77 @@
+"""Gradients of rows of more than 128 columns, executed on the CPU against float64."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+from definitions import definition
+from slow import few, quick_of_each, slow
+from test_gradients import EPSILON, as_numbers, as_words, operands
+
+from hw4cli.arrays.gradients.emulated import run_backward
+from hw4cli.plans import gradients as choice
+from hw4cli.plans.plan import DEVICES
+from hw4cli.problem.oracle import exact_gradients
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
+
+# A kernel, the compute capability, the type, and sizes: batches, heads, heads of K and V, rows, keys, d.
+WAYS = {
+    "Ampere, fp16": ("backward_mma", 80, FLOAT16, (1, 2, 1, 70, 50, 256)),
+    "Ada, bf16, padded": ("backward_mma", 89, BFLOAT16, (1, 1, 1, 33, 70, 136)),
+    "Ampere, float32, padded": ("backward_mma", 80, FLOAT32, (1, 2, 1, 40, 35, 132)),
+    "Ada, float32": ("backward_mma", 89, FLOAT32, (1, 1, 1, 20, 18, 256)),
+    "Hopper, float32": ("backward_mma", 90, FLOAT32, (1, 1, 1, 70, 33, 192)),
+    "Pascal, float32": ("backward", 61, FLOAT32, (1, 2, 1, 20, 30, 256)),
+    "Turing, fp16, padded": ("backward", 75, FLOAT16, (1, 1, 1, 33, 20, 168)),
+    "Ampere, bf16, by CUDA cores": ("backward", 80, BFLOAT16, (1, 1, 1, 20, 40, 192)),
+}
+
+
+def assert_right(way, factor=1.0, allowed=None, **mask):
+    kernel, cc, dtype, sizes = WAYS[way]
+    work = replace(Workload(dtype, *sizes), **mask) if mask else Workload(dtype, *sizes)
+    words = [as_words(x, dtype) for x in operands(work, factor=factor)]
+    do, q, k, v = (as_numbers(x, dtype) for x in words)
+    last = work.offset if work.causal else None
+    o, lse = definition(q, k, v, last=last, window=work.window)
+    got = run_backward(work, *words, as_words(o, dtype), lse.astype(np.float32), kernel=kernel, cc=cc)
+    assert got.finished and not got.findings, got.findings
+    expected = exact_gradients(do, q, k, v, causal=work.causal, offset=work.offset, window=work.window)
+    for one, right in zip(got.gradients, expected, strict=True):
+        error = np.abs(as_numbers(one, dtype) - right).max()
+        assert error <= (allowed or EPSILON[dtype]) * max(np.abs(right).max(), 1e-3), error
+
+
+@pytest.mark.parametrize("way", few(WAYS))
+def test_gradients_of_wide_rows_are_right_and_free_of_races(way):
+    assert_right(way)
+
+
+@slow
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("window", [0, 12])
+def test_masks_of_wide_rows_are_those_of_narrow_ones(way, window):
+    assert_right(way, causal=True, offset=5, window=window)
+
+
+@quick_of_each(1)
+def test_large_scores_of_wide_rows_are_weighed_once_more():
+    assert_right("Ampere, float32, padded", factor=3.0, allowed=2e-5)
+
+
+def test_each_gpu_has_a_kernel_for_gradients_of_wide_rows():
+    for dtype in (FLOAT16, FLOAT32):
+        work = Workload(dtype, 1, 8, 8, 1024, 1024, 256)
+        for cc, props in DEVICES.items():
+            kernel = choice.fastest(work, props)
+            assert kernel == ("backward_mma" if cc >= 80 else "backward")
+            for launch in choice.plan(work, props).launches:
+                assert launch.shared <= props.shared_limit
+
+
+def test_dk_and_dv_of_wide_rows_are_two_launches_whose_work_is_counted():
+    work = Workload(BFLOAT16, 1, 8, 8, 1024, 1024, 256)
+    plan = choice.plan(work, DEVICES[80])
+    assert [launch.symbol for launch in plan.launches[1:]] == ["backward_mma_dq", "backward_mma_dk", "backward_mma_dv"]
+    _, dq, dk, dv = choice.GRADIENTS["backward_mma"].models(plan, work, DEVICES[80])
+    assert dq.tensor_flops == dk.tensor_flops == 1.5 * dv.tensor_flops == 6 * 8 * 1024 * 1024 * 256
