@@ -22,6 +22,8 @@ SAID = {  # words of the sentence, with lines by their number in {}
     "last-block": "a __threadfence() is missing before",
     "referred": "a __threadfence() is missing before {1}, which says that it is done",
     "narrow": "an atomic of block scope is none for other blocks",
+    "builtin": "a __threadfence() is missing before {1}, which says that it is done",
+    "builtin-narrow": "an atomic of block scope is none for other blocks",
 }
 
 

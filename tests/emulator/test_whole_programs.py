@@ -101,6 +101,14 @@ def test_a_macro_may_have_a_name_of_the_standard_library(tmp_path):
     assert execute([program], define=["pair=twosome"]).output == "7"
 
 
+def test_a_program_that_says_nothing_of_openmp_is_compiled_without_as_by_nvcc(tmp_path):
+    """A header may have types of its own for compilers with OpenMP, which CUDA has already."""
+    (tmp_path / "reference.h").write_text("#ifdef _OPENMP\ntypedef struct { float x, y; } float2;\n#endif\n")
+    program = tmp_path / "points.cu"
+    program.write_text('#include <cstdio>\n#include "reference.h"\nint main() { printf("%zu", sizeof(float2)); }\n')
+    assert execute([program], watched=False).output == "8"
+
+
 def test_a_launch_that_fails_and_that_nobody_asks_about_is_said_to_be_unchecked():
     assert "unchecked" in [finding.kind for finding in ran("unchecked").findings]
     assert "unchecked" not in [finding.kind for finding in ran("no-blocks").findings]

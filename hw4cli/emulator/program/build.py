@@ -37,6 +37,7 @@ LANGUAGE = (
     "-fno-tree-vectorize",
     "-fno-finite-loops",  # an endless loop stays one
 )
+_SAYS_OPENMP = re.compile(r"#\s*pragma\s+omp\b|\bomp\.h\b")  # else it is compiled as by nvcc, which knows no OpenMP
 _OPENMP = ("GOMP_", "__kmpc_", "omp_")  # how its functions' names begin
 PRELUDE = "kernels/emulator/program/prelude.h"
 NOT_ON_THE_CPU = "hopper"  # instructions that programs cannot name
@@ -145,14 +146,17 @@ def compile_program(
         files = [file.resolve() for file in source.files]
         folders = [*dict.fromkeys([*(file.parent for file in files), *source.include])]
         includes = [f"-I{headers}/program/include", f"-I{headers}/program"]
-        thrust = thrust_options([read(file) for file in files], folders, Path(folder, "thrust.h"))
+        read_files = [read(file) for file in files]
+        thrust = thrust_options(read_files, folders, Path(folder, "thrust.h"))
+        openmp = [] if any(_SAYS_OPENMP.search(text) for text in read_files) else ["-include", f"{folder}/openmp.h"]
+        Path(folder, "openmp.h").write_text("#undef _OPENMP\n", encoding="utf-8")
 
         def preprocess(at: int) -> tuple[str, str]:
             target = Path(folder, f"{at}.ii")
             keep = () if compiler.clang else ("-fpch-preprocess",)
 
             def preprocessed(prelude: Sequence[str]) -> None:
-                words = [compiler.path, *options, *prelude, *own, *includes, *thrust, "-fopenmp"]
+                words = [compiler.path, *options, *prelude, *openmp, *own, *includes, *thrust, "-fopenmp"]
                 words += ["-E", *keep, "-x", "c++", str(files[at]), "-o", str(target)]
                 _check(run, words, files[at].name, folder)
 
@@ -202,13 +206,13 @@ def compile_program(
         libraries = _libraries(compiler, build, asked, run)
         windows = _windows(objects, set(_WINDOW.findall("\n".join(_users(text) for _, text in given))), run)
         # Only for a program that uses it: Clang comes without OpenMP's library.
-        openmp = ["-fopenmp"] if any(symbol.startswith(_OPENMP) for symbol in asked) else []
+        libraries_of_host = ["-fopenmp"] if any(symbol.startswith(_OPENMP) for symbol in asked) else []
         linked = Path(folder, "program")
 
         def link(parts: Sequence[Path]) -> None:
             # The runtime first: of what both have, such as std::string, it takes its own, which is not watched.
             words = [compiler.path, "-no-pie", *windows, *map(str, [*parts, *libraries, *objects])]
-            _check(run, [*words, *openmp, "-lpthread", "-lm", "-o", str(linked)], source.name, folder)
+            _check(run, [*words, *libraries_of_host, "-lpthread", "-lm", "-o", str(linked)], source.name, folder)
 
         try:
             link(runtime.result())

@@ -59,7 +59,75 @@ inline double __dsub_rn(double x, double y) { return emu_rounded(emu_rounded(x) 
 inline double __dmul_rn(double x, double y) { return emu_rounded(x * y); }
 inline double __ddiv_rn(double x, double y) { return x / y; }
 inline double __dsqrt_rn(double x) { return sqrt(x); }
+inline double __drcp_rn(double x) { return 1.0 / x; }
 inline double __fma_rn(double x, double y, double z) { return fma(x, y, z); }
+
+// ---- Atomic functions with an order and a scope: the compiler's own since CUDA 12.8, and those of cuda::atomic
+
+#define __NV_ATOMIC_RELAXED 0
+#define __NV_ATOMIC_CONSUME 1
+#define __NV_ATOMIC_ACQUIRE 2
+#define __NV_ATOMIC_RELEASE 3
+#define __NV_ATOMIC_ACQ_REL 4
+#define __NV_ATOMIC_SEQ_CST 5
+#define __NV_THREAD_SCOPE_THREAD 0
+#define __NV_THREAD_SCOPE_BLOCK 1
+#define __NV_THREAD_SCOPE_CLUSTER 2
+#define __NV_THREAD_SCOPE_DEVICE 3
+#define __NV_THREAD_SCOPE_SYSTEM 4
+
+// A word is changed: behind what comes before, if the order releases, and before what comes behind, if it acquires.
+template <class T, class F>
+inline T emu_ordered(T* word, int order, emu::Reach reach, F next, unsigned how = emu::ANY_ATOMIC) {
+    if (order >= __NV_ATOMIC_RELEASE) emu::fence(reach);
+    const T old = emu::atomic(word, next, how | (reach == emu::OF_BLOCK ? emu::BLOCK_SCOPE : emu::ANY_ATOMIC));
+    if (order != __NV_ATOMIC_RELAXED && order != __NV_ATOMIC_RELEASE) emu::acquire_now(reach);
+    return old;
+}
+constexpr emu::Reach emu_reach_of(int scope) { return scope <= __NV_THREAD_SCOPE_BLOCK ? emu::OF_BLOCK : emu::OF_DEVICE; }
+template <class T> inline T __nv_atomic_load_n(const T* p, int order, int scope = __NV_THREAD_SCOPE_SYSTEM) {
+    return emu_ordered(const_cast<T*>(p), order, emu_reach_of(scope), [](T old) { return old; });
+}
+template <class T> inline void __nv_atomic_load(const T* p, T* to, int order, int scope = __NV_THREAD_SCOPE_SYSTEM) {
+    *to = __nv_atomic_load_n(p, order, scope);
+}
+template <class T>
+inline T __nv_atomic_exchange_n(T* p, emu::Same<T> x, int order, int scope = __NV_THREAD_SCOPE_SYSTEM) {
+    return emu_ordered(p, order, emu_reach_of(scope), [x](T) { return x; }, emu::EXCHANGES);
+}
+template <class T> inline void __nv_atomic_exchange(T* p, T* x, T* to, int order, int scope = __NV_THREAD_SCOPE_SYSTEM) {
+    *to = __nv_atomic_exchange_n(p, *x, order, scope);
+}
+template <class T> inline void __nv_atomic_store_n(T* p, emu::Same<T> x, int order, int scope = __NV_THREAD_SCOPE_SYSTEM) {
+    __nv_atomic_exchange_n(p, x, order, scope);
+}
+template <class T> inline void __nv_atomic_store(T* p, T* x, int order, int scope = __NV_THREAD_SCOPE_SYSTEM) {
+    __nv_atomic_exchange_n(p, *x, order, scope);
+}
+template <class T>
+inline bool __nv_atomic_compare_exchange_n(T* p, T* expected, emu::Same<T> x, bool, int order, int,
+                                           int scope = __NV_THREAD_SCOPE_SYSTEM) {
+    const T wanted = *expected;
+    const auto next = [=](T old) { return old == wanted ? x : old; };
+    *expected = emu_ordered(p, order, emu_reach_of(scope), next, emu::COMPARES);
+    return *expected == wanted;
+}
+template <class T>
+inline bool __nv_atomic_compare_exchange(T* p, T* expected, T* x, bool weak, int order, int failed,
+                                         int scope = __NV_THREAD_SCOPE_SYSTEM) {
+    return __nv_atomic_compare_exchange_n(p, expected, *x, weak, order, failed, scope);
+}
+#define EMU_FETCH(name, next)                                                                                \
+    template <class T>                                                                                       \
+    inline T __nv_atomic_fetch_##name(T* p, emu::Same<T> x, int order, int scope = __NV_THREAD_SCOPE_SYSTEM) { \
+        return emu_ordered(p, order, emu_reach_of(scope), [x](T old) -> T { return next; });                 \
+    }
+EMU_FETCH(add, old + x) EMU_FETCH(sub, old - x) EMU_FETCH(and, old & x) EMU_FETCH(or, old | x)
+EMU_FETCH(xor, old ^ x) EMU_FETCH(max, old < x ? x : old) EMU_FETCH(min, x < old ? x : old)
+#undef EMU_FETCH
+inline void __nv_atomic_thread_fence(int order, int scope = __NV_THREAD_SCOPE_SYSTEM) {
+    if (order != __NV_ATOMIC_RELAXED) emu::fence(emu_reach_of(scope));
+}
 
 // ---- Integers and bits
 

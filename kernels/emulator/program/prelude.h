@@ -61,10 +61,10 @@ static constexpr int warpSize = 32;
 #define __align__(n) __attribute__((aligned(n)))
 #define __CUDACC__ 1
 #define __NVCC__ 1
-#define CUDART_VERSION 12000
-#define CUDA_VERSION 12000
+#define CUDART_VERSION 12080
+#define CUDA_VERSION 12080
 #define __CUDACC_VER_MAJOR__ 12
-#define __CUDACC_VER_MINOR__ 0
+#define __CUDACC_VER_MINOR__ 8
 
 // What copies and sets memory is watched as loads and stores are: GCC makes moves of it that its hooks do not see.
 #if defined(__SANITIZE_THREAD__)

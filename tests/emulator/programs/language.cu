@@ -96,6 +96,17 @@ __global__ void counts(float* out)
     out[i * blockDim.x * blockDim.y + t] = table[t % 4];
 }
 
+__global__ void ordered(int* words, double* third)
+{
+    int old = 2;
+    const bool first = __nv_atomic_compare_exchange_n(words, &old, 9, false, __NV_ATOMIC_ACQ_REL, __NV_ATOMIC_ACQUIRE);
+    const int added = __nv_atomic_fetch_add(words, 3, __NV_ATOMIC_SEQ_CST, __NV_THREAD_SCOPE_BLOCK);
+    const int least = __nv_atomic_fetch_min(words, 10, __NV_ATOMIC_RELAXED);
+    __nv_atomic_store_n(words + 1, 10 * old + first, __NV_ATOMIC_RELEASE);
+    words[2] = __nv_atomic_load_n(words, __NV_ATOMIC_ACQUIRE) + 100 * added + 10000 * least;
+    *third = __drcp_rn(3.0);
+}
+
 template <int N> __global__ void named(int* out) { out[threadIdx.x] = N; }
 #define LAUNCH(kernel, n, ...) kernel<<<1, n>>>(__VA_ARGS__)
 
@@ -173,6 +184,12 @@ int main()
     LAUNCH(named<42>, 8, out);
     expect("a template's argument", copied(out, 8)[7], 42);
 
+    const int zeros[3] = {};
+    cudaMemcpy(grid, zeros, sizeof zeros, cudaMemcpyHostToDevice);
+    ordered<<<1, 1>>>((int*)grid, d);
+    expect("a comparison that fails tells what is there", copied((int*)grid, 3)[1], 0);
+    expect("atomic functions with an order", copied((int*)grid, 3)[2], 3 + 100 * 0 + 10000 * 3);
+    expect("a reciprocal", copied(d, 1)[0], 1 / 3.0);
     int gpus;
     cudaGetDeviceCount(&gpus);
     std::vector<int> found(gpus);

@@ -153,6 +153,23 @@ __global__ void narrow(int* word, bool right)
     if (right) cuda::atomic_ref<int, cuda::thread_scope_device>(*word).fetch_add(1, cuda::memory_order_relaxed);
     else cuda::atomic_ref<int, cuda::thread_scope_block>(*word).fetch_add(1, cuda::memory_order_relaxed);  // narrow
 }
+// The compiler's own atomic functions, with an order and a scope each.
+__global__ void builtin(int* word, int* data, int* out, bool right)
+{
+    if (threadIdx.x) return;
+    if (blockIdx.x == 0) {
+        data[0] = 42;  // builtin
+        __nv_atomic_store_n(word, 1, right ? __NV_ATOMIC_RELEASE : __NV_ATOMIC_RELAXED, __NV_THREAD_SCOPE_DEVICE);  // builtin
+    } else {
+        while (!__nv_atomic_load_n(word, __NV_ATOMIC_ACQUIRE)) {}
+        out[0] = data[0];  // builtin
+    }
+}
+__global__ void builtin_narrow(int* word, bool right)
+{
+    __nv_atomic_fetch_add(word, 1, __NV_ATOMIC_RELAXED,  // builtin-narrow
+                          right ? __NV_THREAD_SCOPE_DEVICE : __NV_THREAD_SCOPE_BLOCK);
+}
 
 int main(int, char** words)
 {
@@ -174,6 +191,8 @@ int main(int, char** words)
     if (is("lock-given")) lock_given<<<2, 64>>>(data, right);
     if (is("last-block")) last_block<<<2, 64>>>(data, out, right), last_block<<<2, 64>>>(data, out, right);
     if (is("referred")) referred<<<2, 64>>>(done, data, out, right);
+    if (is("builtin")) builtin<<<2, 64>>>(done, data, out, right);
+    if (is("builtin-narrow")) builtin_narrow<<<2, 64>>>(done, right);
     if (is("narrow")) narrow<<<2, 64>>>(done, right);
     cudaMemcpy(data, out, 4, cudaMemcpyDeviceToDevice);
     cudaFree(done), cudaFree(data), cudaFree(out);
