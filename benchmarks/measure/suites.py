@@ -2,12 +2,12 @@
 
 Programs whose path matches --buggy (a regular expression) should have a finding, the others none. --list FILE says it
 for each program instead, a line each: its files in the folder with blanks between, "buggy", "right" or "excluded", for
-the last the reason, and options of its own, NAME=VALUE as macros and <FILE as its standard input, with tabs between; it
-is to be written before the first run. --cost runs each program unwatched, too, and compares time and memory. --kind
-KIND counts findings of that kind alone, --note KIND a kind of note as a finding. --main makes a main for files that
-have a kernel alone, as GPUVerify's: their second line says --blockDim and --gridDim. --sample N takes N of each, by a
-seed. The programs are fetched by whoever
-runs this: docs/emulator.md names the suites, and what was found.
+the last the reason, options of its own, NAME=VALUE as macros and <FILE as its standard input, and its arguments, with
+tabs between; it is to be written before the first run. --cost runs each program unwatched, too, and compares time and
+memory. --kind KIND counts findings of that kind alone, --note KIND a kind of note as a finding. --main makes a main
+for files that have a kernel alone, as GPUVerify's: their second line says --blockDim and --gridDim. --sample N takes N
+of each, by a seed. The programs are fetched by whoever runs this: docs/emulator.md names the suites, and what was
+found.
 """
 
 import argparse
@@ -35,7 +35,13 @@ _EQUAL = re.compile(r"__requires\(\s*(\w+)\s*==\s*(\d+|blockDim\.x)\s*\)")
 _WORDS = """#include <cassert>
 #include <cooperative_groups.h>
 #include <cuda_runtime.h>
+#if __has_include(<curand_kernel.h>)
 #include <curand_kernel.h>
+#endif
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
 #define __requires(...)
 #define __ensures(...)
 #define __assume(...)
@@ -43,7 +49,7 @@ _WORDS = """#include <cassert>
 #define __global_invariant(...)
 #define __requires_fresh_array(...)
 #define __assert(...) assert((__VA_ARGS__))
-namespace cooperative_groups { template <class G> void synchronize(const G& group) { group.sync(); } }
+namespace cooperative_groups { template <class G> __device__ void synchronize(const G& group) { group.sync(); } }
 """
 # Arrays whose words are 0 to 63 in turn, or zeros, for pointers; 1 for numbers, or what __requires says.
 _MAIN = """
@@ -73,10 +79,15 @@ template <class... P, size_t... I> void hw4_start(void (*kernel)(P...), std::ind
         void* pointers[] = {{(void*)&std::get<I>(all)..., nullptr}};
         cudaLaunchCooperativeKernel(kernel, dim3({grid}), dim3({block}), pointers);
     }} else {{
+#ifdef __NVCC__
+        kernel<<<dim3({grid}), dim3({block})>>>(std::get<I>(all)...);
+#else
         hw4::Kernel{{"{kernel}", {{__builtin_FILE(), __builtin_LINE()}}}}.with(dim3({grid}), dim3({block}))(
             kernel, std::get<I>(all)...);
+#endif
     }}
     cudaGetLastError();
+    cudaDeviceSynchronize();
 }}
 template <class... P> void hw4_start(void (*kernel)(P...)) {{ hw4_start(kernel, std::index_sequence_for<P...>()); }}
 int main() {{ hw4_start({kernel}); }}
@@ -91,6 +102,7 @@ class Entry:
     what: str
     define: tuple[str, ...] = ()
     stdin: Path | None = None
+    arguments: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -151,7 +163,7 @@ def run(entry: Entry, options: Options) -> dict[str, object]:
             def executed(watched: bool) -> Execution:
                 return execute(
                     files,
-                    options.arguments,
+                    entry.arguments or options.arguments,
                     include=[*options.include, first.parent],
                     define=[*options.define, *entry.define],
                     seconds=options.seconds,
@@ -194,13 +206,25 @@ def expected_of(folder: Path, pattern: str, listed: Path | None) -> list[Entry]:
         own = more[1].split() if len(more) > 1 else []
         inputs = [listed.parent / word[1:] for word in own if word.startswith("<")]
         define = tuple(word for word in own if not word.startswith("<"))
-        expected.append(Entry(files, what, define, inputs[0] if inputs else None))
+        arguments = tuple(more[2].split()) if len(more) > 2 else ()
+        expected.append(Entry(files, what, define, inputs[0] if inputs else None, arguments))
     return expected
 
 
-def parse(words: Sequence[str]) -> argparse.Namespace:
-    """The command line, up to the arguments of the programs."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+def chosen(given: argparse.Namespace) -> list[Entry]:
+    """The programs that are run: right ones first, then those with a mistake, of each a sample if one is asked for."""
+    expected = expected_of(given.folder, given.buggy, given.list)
+    every: list[Entry] = []
+    for what in (RIGHT, BUGGY):
+        entries = [entry for entry in expected if entry.what == what]
+        if given.sample:
+            entries = random.Random(given.seed).sample(entries, min(given.sample, len(entries)))
+        every += sorted(entries, key=lambda entry: entry.files)
+    return every
+
+
+def options_of(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
+    """A parser with the options that say which programs there are, and how they are compiled."""
     parser.add_argument("folder", type=Path)
     parser.add_argument(
         "--buggy", default="[Bb]ug", help="a regular expression for the paths of programs with a mistake"
@@ -209,12 +233,18 @@ def parse(words: Sequence[str]) -> argparse.Namespace:
     parser.add_argument("--main", action="store_true", help="make a main for files that have a kernel alone")
     parser.add_argument("--include", type=Path, action="append", default=[])
     parser.add_argument("--define", action="append", default=[], help="a macro, NAME or NAME=VALUE")
-    parser.add_argument("--kind", action="append", default=[], help="count findings of this kind alone")
-    parser.add_argument("--note", action="append", default=[], help="a kind of note that counts as a finding")
     parser.add_argument("--counted", action="store_true", help="arrays of that main hold 0 to 63 in turn, not zeros")
-    parser.add_argument("--cost", action="store_true", help="measure what watching costs")
     parser.add_argument("--sample", type=int, default=0, help="so many of each kind")
     parser.add_argument("--seed", type=int, default=1)
+    return parser
+
+
+def parse(words: Sequence[str]) -> argparse.Namespace:
+    """The command line, up to the arguments of the programs."""
+    parser = options_of(argparse.ArgumentParser(description=__doc__.splitlines()[0]))
+    parser.add_argument("--kind", action="append", default=[], help="count findings of this kind alone")
+    parser.add_argument("--note", action="append", default=[], help="a kind of note that counts as a finding")
+    parser.add_argument("--cost", action="store_true", help="measure what watching costs")
     parser.add_argument("--seconds", type=float, default=30.0)
     parser.add_argument("--record", type=Path)
     return parser.parse_args(words)
@@ -236,26 +266,22 @@ def main() -> None:
         given.cost,
         given.counted,
     )
-    expected = expected_of(given.folder, given.buggy, given.list)
     lines: list[dict[str, Any]] = []
-    for what in (RIGHT, BUGGY):
-        entries = [entry for entry in expected if entry.what == what]
-        if given.sample:
-            entries = random.Random(given.seed).sample(entries, min(given.sample, len(entries)))
-        for entry in sorted(entries, key=lambda entry: entry.files):
-            result = run(entry, options)
-            lines.append({"program": str(entry.files[0].relative_to(given.folder)), "expected": what, **result})
-            unexpected = "" if result["outcome"] == (FOUND if what == BUGGY else CLEAN) else "UNEXPECTED "
-            print(f"{unexpected}{lines[-1]['program']}: {result['outcome']} {result['why']}", flush=True)
-            if given.record:
-                given.record.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
+    for entry in chosen(given):
+        result = run(entry, options)
+        lines.append({"program": str(entry.files[0].relative_to(given.folder)), "expected": entry.what, **result})
+        unexpected = "" if result["outcome"] == (FOUND if entry.what == BUGGY else CLEAN) else "UNEXPECTED "
+        print(f"{unexpected}{lines[-1]['program']}: {result['outcome']} {result['why']}", flush=True)
+        if given.record:
+            given.record.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     for what in (BUGGY, RIGHT):
         own = [line for line in lines if line["expected"] == what]
         outcomes = [line["outcome"] for line in own]
         parts = ", ".join(f"{outcomes.count(each)} {each}" for each in (FOUND, CLEAN, NOT_RUN) if each in outcomes)
         notes = sum(bool(line.get("note")) for line in own)
         print(f"{len(outcomes)} programs {what}: {parts}" + (f"; {notes} of them by a note alone" if notes else ""))
-    print(f"{sum(entry.what == EXCLUDED for entry in expected)} programs excluded")
+    excluded = expected_of(given.folder, given.buggy, given.list)
+    print(f"{sum(entry.what == EXCLUDED for entry in excluded)} programs excluded")
     if costs := [line for line in lines if "plain" in line]:
         print(cost_of(costs))
 
