@@ -11,7 +11,8 @@
 //           to count them), and only tiles at the diagonal pay for a mask.
 // Shared:   Q_BUFFERS of Q, 128 BR bytes for each 64 columns; STAGES tiles of K and of V, 128 BC bytes for each 64 columns;
 //           ones, barriers.
-// Limits:   Compute capability 9.0 and no other. d a multiple of 8 up to 128; rows of 16-byte chunks.
+// Limits:   Compute capability 9.0 and no other. d a multiple of 8 up to 256, above 128 with two consumers and one buffer of Q; rows of
+//           16-byte chunks.
 // Source:   Shah et al., FlashAttention-3 (2024): warp specialization, ping-pong, and scores one tile ahead; FlashAttention-4's lazy
 //           rescaling.
 // Before:   split, whose three fp16 products for a score become one: here the numbers are 16-bit to begin with.
@@ -31,7 +32,7 @@ constexpr unsigned K_AT = Q_BUFFERS * Q_BYTES, V_AT = K_AT + STAGES * TILE_BYTES
 constexpr unsigned FULL_Q = ONES_AT + (ONES ? 2048 : 0), EMPTY_Q = FULL_Q + 8 * Q_BUFFERS;  // barriers
 constexpr unsigned K_RING = EMPTY_Q + 8 * Q_BUFFERS, V_RING = K_RING + 16 * STAGES;  // barriers: full ones, then empty ones
 constexpr unsigned TAKEN_AT = V_RING + 16 * STAGES;  // of each buffer of Q, the tile's number
-constexpr unsigned CLEARED = TAKEN_AT + 4 * Q_BUFFERS;  // SEQUENCES: a barrier of all consumers
+constexpr unsigned CLEARED = TAKEN_AT + ceil_div(Q_BUFFERS, 2) * 8;  // SEQUENCES: a barrier of all consumers
 static_assert(BR == 64 * GROUPS && THREADS == 128 * (GROUPS + 1), "a consumer for each 64 rows, and a producer");
 
 // Which tile of rows a block computes next; from p.tiles on: none. DYNAMIC: the first that no block has taken, because tiles are

@@ -29,12 +29,18 @@ template <int N> __device__ __forceinline__ void fence_registers(int (&c)[N][4])
 #define C48 C40 ",%40,%41,%42,%43,%44,%45,%46,%47"
 #define C64 C32 ",%32,%33,%34,%35,%36,%37,%38,%39,%40,%41,%42,%43,%44,%45,%46,%47" \
                 ",%48,%49,%50,%51,%52,%53,%54,%55,%56,%57,%58,%59,%60,%61,%62,%63"
+#define C96 C64 ",%64,%65,%66,%67,%68,%69,%70,%71,%72,%73,%74,%75,%76,%77,%78,%79" \
+                ",%80,%81,%82,%83,%84,%85,%86,%87,%88,%89,%90,%91,%92,%93,%94,%95"
+#define C128 C96 ",%96,%97,%98,%99,%100,%101,%102,%103,%104,%105,%106,%107,%108,%109,%110,%111" \
+                 ",%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define FOUR(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
 #define IN16(c) FOUR((c)[0]), FOUR((c)[1]), FOUR((c)[2]), FOUR((c)[3])
 #define IN32(c) IN16(c), IN16((c) + 4)
 #define IN40(c) IN32(c), FOUR((c)[8]), FOUR((c)[9])
 #define IN48(c) IN40(c), FOUR((c)[10]), FOUR((c)[11])
 #define IN64(c) IN32(c), IN32((c) + 8)
+#define IN96(c) IN64(c), IN32((c) + 16)
+#define IN128(c) IN64(c), IN64((c) + 16)
 #define WGMMA(n) "wgmma.mma_async.sync.aligned.m64n" #n "k16.f32." ELEMENT "." ELEMENT " {"
 #define ADD_WGMMA(n) "{.reg .pred p; setp.eq.u32 p, 0, 0; " WGMMA(n)
 
@@ -94,6 +100,8 @@ WGMMA_ROWS(32, 16, 16, 17, 18, 19, 20)
 WGMMA_ROWS(64, 32, 32, 33, 34, 35, 36)
 WGMMA_ROWS(96, 48, 48, 49, 50, 51, 52)
 WGMMA_ROWS(128, 64, 64, 65, 66, 67, 68)
+WGMMA_ROWS(192, 96, 96, 97, 98, 99, 100)
+WGMMA_ROWS(256, 128, 128, 129, 130, 131, 132)
 
 // The same with N columns and eight more, whose registers are the four behind those of c.
 #define WGMMA_MORE_ROWS(N, MORE, REGISTERS, q, r, s, t, u, v, w, x, y)                                                    \

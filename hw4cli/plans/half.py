@@ -10,7 +10,7 @@ from hw4cli.plans.common import RESCALE_THRESHOLD
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import COORDINATES, Box, Matrix, coordinates
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, window_macros
-from hw4cli.problem.workload import BFLOAT16, Workload
+from hw4cli.problem.workload import BFLOAT16, MAX_D, Workload
 
 NAME = "half"
 LOG2E = 1.44269504088896341
@@ -21,7 +21,7 @@ WIDTHS = (32, 64, 96, 128, 192, 256)  # columns of O that are computed
 # For 2, 3 or 4 groups that multiply: the registers of a thread of theirs, and of one of the group that copies. Together
 # they are what the block was launched with (setmaxnreg).
 REGISTERS = {2: (240, 24), 3: (160, 32), 4: (112, 32)}
-Q_BUFFERS = 2  # tiles of Q: the next one comes while one is used
+MOST_Q_BUFFERS = 2  # tiles of Q: the next one comes while one is used, if rows leave room for it
 # Causal: of so many heads the tiles are computed together, from the longest to the shortest. Many are balanced
 # better; the K and V of few stay in the L2 cache.
 L2_BYTES, LEAST_SECTION, MOST_SECTION = 32 << 20, 8, 64
@@ -53,6 +53,8 @@ class Tiling(NamedTuple):
 def tiling(work: Workload, props: DeviceProperties) -> Tiling:
     """The fastest as measured on an H100: of d = 64, four groups where their rounds of tiles come out better."""
     ones = 32 < work.d <= 64
+    if work.d > MAX_D:  # not measured: as many keys as registers and shared memory hold beside O and Q
+        return Tiling(2, 96 if columns(work) == 192 else 80, 2)
     if work.most_rows <= FEW_ROWS:
         return Tiling(2, 128, 2, ones) if work.d <= 64 else Tiling(2, 64, 2)
     three = Tiling(3, 128, 2, ones) if work.d <= 64 else Tiling(3, 80, 2)
@@ -83,6 +85,7 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
     how = chosen or tiling(work, props)
     registers, copying = REGISTERS[how.groups]
     threads = 128 * (how.groups + 1)
+    q_buffers = MOST_Q_BUFFERS if work.d <= MAX_D else 1
     dynamic = (work.causal or bool(work.sequences)) and work.row_tiles(how.rows) > props.sms
     macros = {
         "D": work.d,
@@ -91,7 +94,7 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
         "THREADS": threads,
         "GROUPS": how.groups,
         "STAGES": how.stages,
-        "Q_BUFFERS": Q_BUFFERS,
+        "Q_BUFFERS": q_buffers,
         "COLUMNS": columns(work),
         "CAUSAL": int(work.causal),
         **window_macros(work),
@@ -107,8 +110,8 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
         **sequence_macros(work),
     }
     atoms = ceil_div(work.d, ATOM)
-    buffers = atoms * 128 * (Q_BUFFERS * how.rows + 2 * how.stages * how.keys) + 2048 * how.ones
-    shared = buffers + 20 * Q_BUFFERS + 32 * how.stages + (8 if work.sequences else 0)
+    buffers = atoms * 128 * (q_buffers * how.rows + 2 * how.stages * how.keys) + 2048 * how.ones
+    shared = buffers + 16 * q_buffers + 8 * ceil_div(q_buffers, 2) + 32 * how.stages + (8 if work.sequences else 0)
     blocks = min(props.sms, work.row_tiles(how.rows))
     start = (Launch(f"{NAME}_start", 1, 1, 0),) if dynamic else ()
     launches = *start, Launch(NAME, blocks, threads, shared)

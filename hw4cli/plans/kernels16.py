@@ -91,6 +91,7 @@ HALF = ArrayKernel(
     types=TYPES,
     lse=True,
     windows=True,
+    widest=WIDEST,
     sequences=True,
     persistent=True,
     stamps=True,

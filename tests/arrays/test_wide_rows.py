@@ -1,5 +1,6 @@
 """Rows of more than 128 columns: each kernel that takes them, executed on the CPU against float64."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -9,12 +10,15 @@ from halves import ALLOWED, SUMS, numbers, random_words
 from slow import few, quick_of_each, slow
 
 from hw4cli.arrays.emulated import run_half
+from hw4cli.device.machinecode import OPTIONS
+from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.errors import MachineError
 from hw4cli.plans.dispatch import AUTO, candidates
-from hw4cli.plans.kernels16 import kernel16, plan16
+from hw4cli.plans.kernels16 import ENTRIES16, kernel16, plan16
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Span, Workload
+from hw4cli.resources import kernel_source
 
 # A kernel, the compute capability, the type, and sizes: batches, heads, heads of K and V, rows, keys, d.
 PLAIN = {
@@ -23,10 +27,14 @@ PLAIN = {
     "Turing, fp16": ("half_mma", 75, FLOAT16, (1, 1, 1, 65, 33, 200)),
     "Pascal, bf16": ("half_cores", 61, BFLOAT16, (1, 2, 1, 33, 41, 256)),
     "Pascal, fp16, padded": ("half_cores", 61, FLOAT16, (1, 1, 1, 20, 41, 168)),
+    "Hopper, bf16": ("half", 90, BFLOAT16, (1, 3, 1, 200, 170, 256)),
+    "Hopper, fp16, padded": ("half", 90, FLOAT16, (2, 2, 2, 130, 210, 136)),
+    "Hopper, bf16, in 192 columns": ("half", 90, BFLOAT16, (1, 2, 1, 65, 97, 184)),
     "decoding, Ampere": ("half_split", 80, BFLOAT16, (1, 4, 2, 1, 300, 256)),
     "decoding, Turing": ("half_split", 75, FLOAT16, (2, 3, 1, 2, 130, 192)),
     "decoding, Hopper": ("half_split", 90, FLOAT16, (1, 20, 1, 3, 200, 160)),
 }
+OF_TENSOR_CORES = [("half", 90), ("half_mma", 75), ("half_mma", 80), ("half_mma", 89), ("half_split", 80)]
 
 
 def of(dtype, sizes, **mask):
@@ -73,7 +81,7 @@ def test_splits_of_the_keys_of_wide_rows_are_put_together(rows):
 
 
 @quick_of_each(1)
-@pytest.mark.parametrize(("kernel", "cc"), [("half_mma", 80), ("half_cores", 61)])
+@pytest.mark.parametrize(("kernel", "cc"), [("half", 90), ("half_mma", 80), ("half_cores", 61)])
 def test_sequences_of_several_lengths_have_wide_rows_too(kernel, cc):
     spans = (Span(0, 0, 5, 0, 40), Span(0, 5, 33, 40, 7), Span(0, 38, 1, 47, 1))
     work = Workload(FLOAT16, 1, 2, 1, 39, 48, 144, sequences=spans)
@@ -105,3 +113,22 @@ def test_kernels_that_do_not_compute_wide_rows_say_so():
     for name in ("exact", "split", "warp"):
         with pytest.raises(MachineError, match=f"kernel {name} computes d up to 128, and this is d=132"):
             VARIANTS[name].plan(Workload.one_head(1, 100, 132), DEVICES[90])
+
+
+@slow
+@pytest.mark.parametrize("mask", ["full", "causal", "window", "lengths"])
+@pytest.mark.parametrize(("kernel", "cc"), OF_TENSOR_CORES)
+def test_wide_rows_compile_without_a_spill_or_a_serialised_product(kernel, cc, mask):
+    compiler = Compiler(find(13000, cc), 13000, cc)
+    for d in (192, 256):
+        work = Workload.square(FLOAT16, 4, 16, 4096, d, causal=mask in ("causal", "window"))
+        if mask == "window":
+            work = replace(work, window=1024)
+        if mask == "lengths":
+            if not ENTRIES16[kernel].sequences:
+                pytest.skip(f"{kernel} computes sequences one by one")
+            work = replace(work, sequences=tuple(Span(n, 0, 4096 - n, 0, 4096 - n) for n in range(4)))
+        options = (*OPTIONS, *plan16(work, DEVICES[cc], kernel).options, "--ptxas-options=-v")
+        _, log = compiler.build(kernel_source(kernel), f"{kernel}.cu", options, cc)
+        assert set(re.findall(r"(\d+) bytes spill", log)) == {"0"}, log
+        assert "serialized" not in log and "C75" not in log, log
