@@ -17,6 +17,7 @@
 
 #include "gradients.cuh"
 #include "platform.cuh"
+#include "scored.cuh"
 
 #define UNROLL _Pragma("unroll")
 
@@ -121,6 +122,19 @@ __device__ __forceinline__ void softmax_gradient(float& s, float& dp, bool seen,
     s = seen ? exp2f(fmaf(s, to_log2, -lse_log2)) * over : 0;
     dp = seen ? s * (dp - delta) : 0;  // not 0 times an infinity
 }
+#if SCORED
+// The same of a pair whose score is changed; then dS is that of the score before it was, unless dP's MEAN is wanted. STORES:
+// and dS of the changed one goes to memory.
+template <bool STORES, bool MEAN = false>
+__device__ __forceinline__ void softmax_gradient(const BackwardParams& p, const ScoredHead& head, int i, int j, float& s, float& dp,
+                                                 bool seen, float lse_log2, float delta, float over = 1) {
+    const float natural = s * p.scale, slope = MEAN ? 1 : score_slope(p.scoring, head, natural, i, j);
+    s = changed_score(p.scoring, head, natural, i, j);
+    softmax_gradient(s, dp, seen && s != MINUS_INFINITY, LOG2E, lse_log2, delta, over);
+    if (STORES && SCORE_GRADIENT && seen) *score_gradient_at(p.scoring, head, i, j) = dp;
+    dp *= slope;
+}
+#endif
 
 extern "C" __global__ void LAUNCH_BOUNDS backward_delta(const BackwardParams p) {
     const long long row = (long long)blockIdx.x * (THREADS / 32) + threadIdx.x / 32;
@@ -186,16 +200,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dq(const Backw
     clear(dQ);
     const int keys = CAUSAL ? min(p.Nk, row0 + BR + p.causal_offset) : p.Nk;  // that some row sees, and perhaps none
     const int begin = first_key_of(p, row0) / BC * BC;
-    auto weigh = [&](Scores& S, Scores& dP, int key0) {
+    auto weigh = [&](Scores& S, Scores& dP, int key0, [[maybe_unused]] auto mean) {
         __syncthreads();  // all threads have read the tiles before
         load_tile<BC>(tile.streamed, rows_of(p.k, batch, kv_head, key0), p.k.row, p.Nk - key0);
         load_tile<BC>(tile.streamed2, rows_of(p.v, batch, kv_head, key0), p.v.row, p.Nk - key0);
         __syncthreads();
         multiply(S, tile.own, tile.streamed);
         multiply(dP, tile.own2, tile.streamed2);
+#if SCORED
+        const ScoredHead scored = scored_head(p.scoring, batch, in_batch);
+        UNROLL for (int i = 0; i < OWN; i++) UNROLL for (int j = 0; j < STREAMED; j++) {
+            const int row = row0 + at.down + i * DOWN, key = key0 + at.across + j * ACROSS;
+            softmax_gradient<false, decltype(mean)::value>(p, scored, row, key, S[i][j], dP[i][j], sees(p, row, key), lse[i], delta[i]);
+        }
+#else
         UNROLL for (int i = 0; i < OWN; i++) UNROLL for (int j = 0; j < STREAMED; j++)
             softmax_gradient(S[i][j], dP[i][j], sees(p, row0 + at.down + i * DOWN, key0 + at.across + j * ACROSS), p.scale * LOG2E, lse[i],
                   delta[i]);
+#endif
     };
     RowSums sum = {};  // of weights
     if constexpr (WIDE) {
@@ -205,7 +227,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dq(const Backw
             RowSums slope = {};  // of P (dP - delta)
             for (int key0 = begin; key0 < keys; key0 += BC) {
                 Scores S, dP;
-                weigh(S, dP, key0);
+                weigh(S, dP, key0, Bool<true>());
                 add_up(sum, S), add_up(slope, dP);
             }
             add_threads(sum, tile), add_threads(slope, tile);
@@ -214,7 +236,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dq(const Backw
     }
     for (int key0 = begin; key0 < keys; key0 += BC) {
         Scores S, dP;
-        weigh(S, dP, key0);
+        weigh(S, dP, key0, Bool<false>());
         if constexpr (WIDE) add_up(sum, S);
         share(tile.shared_scores, dP);
         accumulate(dQ, tile.shared_scores, tile.streamed);
@@ -262,8 +284,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_dkdv(const Bac
                 const long long row = ((long long)batch * p.heads + head) * p.Nq + min(query, p.Nq - 1);
                 const float lse = lse_of(p, batch, head)[min(query, p.Nq - 1)] * LOG2E, delta = p.delta[row];
                 const float over = WIDE ? p.delta[(long long)p.batches * p.heads * p.Nq + row] : 1;
+#if SCORED
+                const ScoredHead scored = scored_head(p.scoring, batch, head);
+                UNROLL for (int i = 0; i < OWN; i++) {
+                    const int key = key0 + at.down + i * DOWN;
+                    softmax_gradient<true>(p, scored, query, key, S[i][j], dP[i][j], sees(p, query, key), lse, delta, over);
+                }
+#else
                 UNROLL for (int i = 0; i < OWN; i++)
                     softmax_gradient(S[i][j], dP[i][j], sees(p, query, key0 + at.down + i * DOWN), p.scale * LOG2E, lse, delta, over);
+#endif
             }
             share(tile.shared_scores, S);
             accumulate(dV, tile.shared_scores, tile.streamed2);

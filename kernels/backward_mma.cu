@@ -18,6 +18,7 @@
 #include "gradients.cuh"
 #include "mma.cuh"
 #include "platform.cuh"
+#include "scored.cuh"
 
 // ---- The pieces
 //
@@ -177,6 +178,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_pieces(const P
 // In terms of pieces, P = exp2(to_log2 S + row.x) and dS = P (dP ds + row.y delta); and what makes their sums the gradients.
 struct Factors {
     float to_log2, ds, delta, dv, dq, dk;
+    [[maybe_unused]] float over = 1;  // what makes dS one of the changed score (SCORE_GRADIENT)
     // One piece: the same ones for all heads that share a head of K, so that tensor cores can add up all tiles.
     __device__ __forceinline__ Factors(const PiecesParams& p, int kv)
         : to_log2(p.scale * LOG2E), ds(1), delta(1), dv(1), dq(p.scale), dk(p.scale) {
@@ -192,6 +194,7 @@ struct Factors {
         over_dO = lanes_max<32>(over_dO), over_both = lanes_max<32>(over_both);
         ds = delta = fminf(inverse(over_dO) * 0x1p-30f * inverse(over_both), LARGEST);
         dv = 0x1p-14f, dq = dk = p.scale * 0x1p16f * over_both * over_dO;
+        if (SCORE_GRADIENT) over = 0x1p16f * over_both * over_dO;
     }
     // Two pieces: of a tile of queries and one of keys.
     __device__ __forceinline__ void set(const PiecesParams& p, const Four& query, const Four& key) {
@@ -201,6 +204,7 @@ struct Factors {
         delta = fminf(key.v[2], query.v[2]) * 0x1p-30f, ds = over_v * delta, dv = 0x1p-14f * over_dO;
         const float over = fminf(p.scale * 0x1p16f * over_both * over_dO, LARGEST);
         dq = over * over_k, dk = over * over_q;
+        if (SCORE_GRADIENT) this->over = 0x1p16f * over_both * over_dO;
     }
 };
 
@@ -251,12 +255,14 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT, bool OF_DS =
     const PiecesParams& p;
     unsigned base, own_lane, across_lane, down_lane;  // this lane's row of what is owned; of a tile, for scores and for sums
     int batch, head, own0, warp0;                     // own0, warp0: the first row of the block, and of the warp
+    int query_head;                                   // SCORED: of the queries that are met
     Fragment own[KEPT ? 2 : 1][KEPT ? STEPS : 1];
 
     __device__ __forceinline__ Pass(const PiecesParams& params) : p(params), base(shared_address(shared)) {
         const int lane = threadIdx.x % 32, tiles = ceil_div(KEYS ? p.Nk : p.Nq, BR), heads = KEYS ? p.kv_heads : p.heads;
         const int tile = blockIdx.x % tiles, all_heads = blockIdx.x / tiles;
         batch = all_heads / heads, head = all_heads % heads;
+        query_head = KEYS ? head * (p.heads / p.kv_heads) : head;
         own0 = (KEYS ? tile : tiles - 1 - tile) * BR;  // causal: the longest first
         warp0 = own0 + threadIdx.x / 32 * 16 * MI;
         own_lane = base + swizzle(threadIdx.x / 32 * 16 * MI + (lane & 15), lane >> 4);
@@ -363,8 +369,9 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT, bool OF_DS =
                 sum[i][2 * c + e][f] = PIECES == 2 ? fmaf(part[i][e][f], factor, sum[i][2 * c + e][f]) : part[i][e][f];
         }
     }
-    // Scores and dP become P and dS. A pair that the mask forbids has no weight, not 0 times an infinity.
-    template <bool MASKED>
+    // Scores and dP become P and dS. A pair that the mask forbids has no weight, not 0 times an infinity. SCORED: dS is that of
+    // the score before it was changed, unless dP's MEAN is wanted.
+    template <bool MASKED, bool MEAN = false>
     __device__ __forceinline__ void softmax_gradient(Scores& S, Scores& dP, const Factors& f, const float2 (&own_rows)[MI][2],
                                           unsigned rows_at, int first) const {
         const int lane = threadIdx.x % 32, own_first = warp0 + lane / 4, other_first = first + lane % 4 * 2;
@@ -374,7 +381,18 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT, bool OF_DS =
             UNROLL for (int i = 0; i < MI; i++) UNROLL for (int e = 0; e < 4; e++) {
                 const float shift = KEYS ? across.v[e % 2 * 2] : own_rows[i][e / 2].x;
                 const float delta = KEYS ? across.v[e % 2 * 2 + 1] : own_rows[i][e / 2].y * f.delta;
+#if SCORED
+                const ScoredHead at = scored_head(p.scoring, batch, query_head);
+                const float natural = S[i][n][e] * f.to_log2 * LN2;
+                const int own = own_first + i * 16 + e / 2 * 8, met = other_first + n * 8 + e % 2;
+                const int query = KEYS ? met : own, key = KEYS ? own : met;
+                float weight = exp2_fast(fmaf(changed_score(p.scoring, at, natural, query, key), LOG2E, shift));
+                float slope = weight * fmaf(dP[i][n][e], f.ds, delta);
+                if (KEYS && OF_DS && SCORE_GRADIENT && sees(p, query, key)) *score_gradient_at(p.scoring, at, query, key) = slope * f.over;
+                if (!MEAN) slope *= score_slope(p.scoring, at, natural, query, key);
+#else
                 float weight = exp2_fast(fmaf(S[i][n][e], f.to_log2, shift)), slope = weight * fmaf(dP[i][n][e], f.ds, delta);
+#endif
                 if (MASKED) {
                     const int mine = own_first + i * 16 + e / 2 * 8, other = other_first + n * 8 + e % 2;
                     const bool seen = KEYS ? sees(p, other, mine) : sees(p, mine, other);
@@ -433,7 +451,7 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT, bool OF_DS =
                 const Four passing = load_shared(base + SCALES_AT + stage * SCALES + u / TILE * 16);
                 f.set(p, own_scale(), passing);
                 f.ds = passing.v[1] * 0x1p-14f, f.delta = 0x1p-14f;  // P is held as 2^14 P. These sums are finite if dP is.
-                softmax_gradient<true>(S, dP, f, own_rows, 0, now + u);
+                softmax_gradient<true, true>(S, dP, f, own_rows, 0, now + u);
                 add_up(total, S), add_up(slopes, dP);
             }
         }
@@ -545,7 +563,7 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT, bool OF_DS =
                 if (sees_all(first)) attend(Bool<false>());  // apart as a whole: products and weights overlap
                 else attend(Bool<true>());
             }
-            if ((now += BC) >= end) now = begin;
+            if ((now += BC) >= end) now = begin, query_head += KEYS;
         }
         cp_async_wait_all();
         if constexpr (NORMALIZES) if (p.whole && begin < end) normalize(by_ds, total);  // else no barrier since dO was fetched

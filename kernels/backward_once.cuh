@@ -248,13 +248,13 @@ __device__ __forceinline__ void multiply(const TiledParams& p, const Memory& mem
         issue_scores<BC>(work.S, memory.own(group, 0), memory.tile(consumed, 0));
         wgmma_wait<0>();
         fence_registers(work.S);
-        each_tile(t, [&](int, int j) {
+        each_tile(t, [&](int head, int j) {
             wgmma_fence();
             issue_scores<BC>(work.dP, memory.own(group, 1), memory.tile(consumed, 1));
             auto seen = [&](int key) -> Seen { return {first_query(p, key), WINDOW ? key - p.causal_offset + p.window : 0}; };
             const int from = j * BC + column;
             const bool masked = ((CAUSAL || MISSING) && j < full) || (WINDOW && (j + 1) * BC > full_rows);
-            work.finish(p, memory, consumed, masked, seen(row).after(from), seen(row + 8).after(from));
+            work.finish(p, memory, consumed, masked, seen(row).after(from), seen(row + 8).after(from), {t.batch, head, row, from});
             store_dS(work.dS, memory, consumed + 1, group);
             // dQ is that of the tile before, of which the other group's dS, too, has been there for long. A task's first one is
             // unused: a branch around products would make the compiler serialise them.

@@ -9,6 +9,7 @@
 #include "mask.cuh"
 #include "platform.cuh"
 #include "sixteen.cuh"
+#include "scored.cuh"
 #include "swizzled.cuh"
 
 // The bytes that hw4cli/plans/backwardwgmma.py lays out. A pass owns rows of two matrices, and streams tiles of two others.
@@ -34,6 +35,9 @@ struct TiledParams : TiledMaps {
     int split_from, split_heads, split_rows, chains;
     float scale, log2_scale;  // of the scores; times log2(e)
     int window;               // WINDOW: of the keys that a row sees by causal_offset, the last so many
+#if SCORED
+    Scoring scoring;
+#endif
 };
 
 constexpr int SUBTILES = COLUMNS / 64, STEPS = COLUMNS / 16;  // of 64 columns, 128 bytes a row; of 16, as products take them
@@ -213,6 +217,9 @@ __device__ __forceinline__ void mask(float (&S)[N][4], Seen seen, Seen below, fl
     }
 }
 
+// Where a thread's scores of a tile are: its first owned row, the first streamed one, and the head of the queries.
+struct TilePlace { int batch, head, row, column; };
+
 // What a group computes of a tile: scores and dP, from them P and dS, and what these add to the sums.
 template <class G> struct Group {
     static constexpr int BC = G::BC, ALL = BC / 8, EARLY = G::EARLY;
@@ -220,6 +227,9 @@ template <class G> struct Group {
     Scores<BC> S, dP;
     Weights<BC> P, dS;
     float2 row_stats[2];  // of the owned rows, unless they are keys
+#if SCORED && SCORE_SLOPES
+    Scores<BC> slopes;
+#endif
 
     __device__ __forceinline__ void fence_sums() {
         fence_registers(first);
@@ -252,19 +262,40 @@ template <class G> struct Group {
             const float4 stats = stats_of(stats_at, i, h);
             dP[i][2 * h] = S[i][2 * h] * (dP[i][2 * h] - stats.y);
             dP[i][2 * h + 1] = S[i][2 * h + 1] * (dP[i][2 * h + 1] - stats.w);
+#if SCORED && SCORE_SLOPES
+            dP[i][2 * h] *= slopes[i][2 * h], dP[i][2 * h + 1] *= slopes[i][2 * h + 1];
+#endif
         }
         if (masked) mask<G::KEYS, FROM, TO>(dP, seen, below, 0);
         round_weights<FROM, TO>(dP, dS);
     }
+#if SCORED
+    __device__ __forceinline__ void change_scores(const TiledParams& p, const TilePlace& at) {
+        const ScoredHead head = scored_head(p.scoring, at.batch, at.head);
+        UNROLL for (int i = 0; i < ALL; i++) UNROLL for (int e = 0; e < 4; e++) {
+            const int own = at.row + e / 2 * 8, streamed = at.column + i * 8 + e % 2;
+            const int query = G::KEYS ? streamed : own, key = G::KEYS ? own : streamed;
+            const float natural = S[i][e] * p.scale;
+#if SCORE_SLOPES
+            slopes[i][e] = score_slope(p.scoring, head, natural, query, key);
+#endif
+            S[i][e] = changed_score(p.scoring, head, natural, query, key);
+        }
+    }
+#endif
     // From scores that are complete and dP that is being computed: issues what the tile adds to the sums.
     __device__ __forceinline__ void finish(const TiledParams& p, const G& memory, unsigned n, bool masked, Seen seen,
-                                           Seen below) {
+                                           Seen below, [[maybe_unused]] const TilePlace& at) {
         const unsigned stats_at = memory.stats(n);
+        const float to_log2 = SCORED ? LOG2E : p.log2_scale;
+#if SCORED
+        change_scores(p, at);
+#endif
         if (masked) mask<G::KEYS, 0, ALL>(S, seen, below, MINUS_INFINITY);
         UNROLL for (int i = 0; i < ALL; i++) UNROLL for (int h = 0; h < 2; h++) {
             const float4 stats = stats_of(stats_at, i, h);
-            S[i][2 * h] = exp2_fast(fmaf(S[i][2 * h], p.log2_scale, stats.x));
-            S[i][2 * h + 1] = exp2_fast(fmaf(S[i][2 * h + 1], p.log2_scale, stats.z));
+            S[i][2 * h] = exp2_fast(fmaf(S[i][2 * h], to_log2, stats.x));
+            S[i][2 * h + 1] = exp2_fast(fmaf(S[i][2 * h + 1], to_log2, stats.z));
         }
         if (G::KEYS) add_weights<0, EARLY>(memory, n);
         wgmma_wait<(G::KEYS && EARLY > 0)>();

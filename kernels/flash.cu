@@ -22,6 +22,7 @@
 
 #include "epilogue.cuh"
 #include "schedule.cuh"
+#include "scored.cuh"
 #include "softmax.cuh"
 #include "stream.cuh"
 
@@ -68,7 +69,8 @@ struct RowState { float O[ROWS][OUTS], l[ROWS], m[ROWS]; };  // the paper's O, l
 
 // All keys against the block's rows; K's first tile is on its way. Without SAFE the max m stays 0: P = 2^S.
 template <bool SAFE>
-__device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsigned base, Mask mask) {
+__device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsigned base, Mask mask, [[maybe_unused]] const Params& p,
+                                       [[maybe_unused]] const Task& t) {
     const int across_at = lane_across();
     const int first_row = threadIdx.x / 32 * 32 + lane_down() * 4;
     const unsigned my_rows = first_row * 4;
@@ -117,6 +119,14 @@ __device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsi
         __syncthreads();
         if (mask.keys > BC) K.start(mask.keys - BC);
         ENDS(COPYING_V, tile); BEGINS(COPYING, tile + 1); BEGINS(WEIGHING, tile);
+#if SCORED
+        const Scoring& w = p.scoring;
+        const ScoredHead head = scored_head(w, t.batch / w.heads, t.batch % w.heads);
+        UNROLL for (int j = 0; j < KEYS; j++) UNROLL for (int i = 0; i < ROWS; i++) {
+            const int row = t.row0 + first_row + row_at(i), key = t.last_key - mask.keys + across_at * RUN + key_of(j);
+            S[i][j] = changed_score(w, head, S[i][j], row, key) * LOG2E;
+        }
+#endif
         if (!mask.is_full(BC, BR)) {
             asm volatile("" ::: "memory");  // keeps this a branch: no full tile should pay for the masks
             UNROLL for (int j = 0; j < KEYS; j++)
@@ -228,7 +238,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Params
     StreamK K(k, base + K_AT);
     StreamV V(v, base + V_AT);
     K.start(mask.keys), griddep_launch(); BEGINS(COPYING, 0);
-    load_queries(base, row_of(p.q, t.batch, t.row0), p.Nq - t.row0, p.scale * LOG2E);
+    load_queries(base, row_of(p.q, t.batch, t.row0), p.Nq - t.row0, SCORED ? p.scale : p.scale * LOG2E);
     // No running max where none is needed, as the result shows. Softmax is the same for every m, so m = 0 is
     // exact unless 2^S overflows or underflows. No term of l is negative, so l <= 2^120 bounds each: none
     // overflowed (inf and NaN never leave a sum). A term flushed to zero was below 2^-126: beside l >= 2^-64
@@ -245,12 +255,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Params
         }
     };
     if constexpr (PARTS == 1) {
-        attend<false>(r, K, V, base, mask);
+        attend<false>(r, K, V, base, mask, p, t);
         check();
         if (__syncthreads_or(!sound)) {
             K = StreamK(k, base + K_AT), V = StreamV(v, base + V_AT);
             K.start(mask.keys);
-            attend<true>(r, K, V, base, mask);
+            attend<true>(r, K, V, base, mask, p, t);
         }
         p.splits == 1 ? store<true>(r, p, t) : store<false>(r, p, t);
     } else {  // one part of the columns after the other, all with the same m and l
@@ -262,12 +272,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Params
 #pragma unroll 1
         for (int part = 0; part < PARTS; part++) {
             if (part > 0) begin(part);
-            attend<false>(r, K, V, base, mask);
+            attend<false>(r, K, V, base, mask, p, t);
             check(), end(part);
         }
         if (!__syncthreads_or(!sound)) return;
 #pragma unroll 1
-        for (int part = 0; part < PARTS; part++) begin(part), attend<true>(r, K, V, base, mask), end(part);
+        for (int part = 0; part < PARTS; part++) begin(part), attend<true>(r, K, V, base, mask, p, t), end(part);
     }
 }
 

@@ -15,6 +15,9 @@ struct BackwardParams {  // as hw4cli/plans/backward.py lays it out
     float scale;        // of the scores
     int whole;          // whether LSE and O are of these keys, and no others: a row's weights then add up to 1
     int window;         // WINDOW: of the keys that a row sees by causal_offset, the last so many
+#if SCORED
+    Scoring scoring;
+#endif
 };
 
 // A score is known to 2^-24 of it, and so is its weight, but dP and delta are known to some 2^-22: up to here, the forward pass's O is

@@ -185,6 +185,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         wgmma_wait<0>();
         fence_registers(S); ENDS(SCORING, at); BEGINS(WEIGHING, at);
         K.release(at);
+        change_scores(S, p, t, row0, first * BC);
         if (needs_mask(first)) mask(S, w, row0, first * BC);
         begin_softmax(S, r, p);
         round_weights(S, P); ENDS(WEIGHING, at);
@@ -210,6 +211,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
             wgmma_wait<AHEAD>();
             fence_registers(S); ENDS(SCORING, consumed + j); BEGINS(WEIGHING, consumed + j);
             K.release(consumed + j);
+            change_scores(S, p, t, row0, j * BC);
             if (needs_mask(j)) mask(S, w, row0, j * BC);
             continue_softmax(S, r, p);
             wgmma_wait<0>();

@@ -62,6 +62,10 @@ extern "C" __global__ void __launch_bounds__(THREADS) half_cores(const HalfCores
             const Seen seen = seen_of(work, t.row0 + my_row + i, first + across);
             float top = MINUS_INFINITY;
             UNROLL for (int j = 0; j < KEYS; j++) {
+#if SCORED
+                S[i][j] = changed_score(p.scoring, head_of(p, t), S[i][j] * p.scoring.scale, t.row0 + my_row + i,
+                                        t.hidden + first + across + ACROSS * j);
+#endif
                 if (ACROSS * j >= seen.end || (WINDOW && ACROSS * j < seen.first)) S[i][j] = MINUS_INFINITY;
                 top = fmaxf(top, S[i][j]);
             }

@@ -91,6 +91,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half_short(const __grid
             issue_scores(S, q_at, k_at);
             wgmma_wait<0>();
             fence_registers(S);
+            change_scores(S, w, t, row0, 0);
             if (needs_mask(w, group_row, 64, 0, BC)) mask(S, w, row0, 0);
             begin_softmax(S, r, w);
             round_weights(S, P);

@@ -110,6 +110,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
         const unsigned at = ring + n % STAGES * 2 * TILE;
         const int first = (first_part + n * WARPS) * SUB;
         attend(b, r, p, at, at + TILE, n == 0, [&](Scores& S) {
+#if SCORED
+            UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
+                const PackedRow row(p, kv_head, row0 + i * 16 + h * 8 + lane / 4);
+                change_row(S[i], h, p.scoring, scored_head(p.scoring, batch, row.head), row.i, first);
+            }
+#endif
             if (!needs_mask(p, first_row, last_row - first_row + 1, first, SUB)) return;
             UNROLL for (int i = 0; i < MI; i++) mask(S[i], seen[i][0].after(first), seen[i][1].after(first));
         });

@@ -8,6 +8,7 @@
 #include "pairs.cuh"
 #include "schedule.cuh"
 #include "sixteen.cuh"
+#include "scored.cuh"
 
 #ifndef SEQUENCES  // whether sequences of several lengths are computed at once
 #define SEQUENCES 0
@@ -33,6 +34,9 @@ struct HalfWork {
     int lse_rows;                // Nq, also where Nq is a sequence's
     int window;                  // WINDOW: of the keys that a row sees by causal_offset, the last so many
     const Sequence* sequences;   // SEQUENCES: of each tile of rows, its sequence
+#if SCORED
+    Scoring scoring;             // `scale` is log2(e): changed scores have the scale 1
+#endif
 };
 
 constexpr float BIAS = BFLOAT16 ? 0 : 7;  // P is held as 2^(s - m + BIAS): fp16 then holds small weights, too
@@ -163,7 +167,7 @@ template <int N> __device__ __forceinline__ void begin_maximum(const float (&S)[
     row_tops(S, m);
     UNROLL for (int h = 0; h < 2; h++) {
         r.shift[h] = fmaf(m[h] == MINUS_INFINITY ? 0 : m[h], scale, -BIAS);  // or without keys
-        if (WINDOW && m[h] == MINUS_INFINITY) r.shift[h] = LOWEST;  // its keys may be still to come
+        if ((WINDOW || SCORED) && m[h] == MINUS_INFINITY) r.shift[h] = LOWEST;  // its keys may be still to come
     }
     UNROLL for (int e = 0; e < 4; e++) r.l[e] = 0;
 }
@@ -173,7 +177,7 @@ template <int N> __device__ __forceinline__ bool outgrown(const float (&S)[N][4]
     int top[2] = {0, 0};
     UNROLL for (int n = 0; n < N; n++) UNROLL for (int h = 0; h < 2; h++) raise_bits(top[h], S[n][2 * h], S[n][2 * h + 1]);
     bool grown = false;
-    if (WINDOW) grown |= r.shift[0] == LOWEST || r.shift[1] == LOWEST;  // whatever its bits are times a tiny number
+    if (WINDOW || SCORED) grown |= r.shift[0] == LOWEST || r.shift[1] == LOWEST;  // whatever its bits are times a tiny number
     UNROLL for (int h = 0; h < 2; h++) grown |= top[h] > max(-1, __float_as_int(fmaf(r.shift[h], p.unscale, p.room)));
     return grown;
 }
@@ -211,6 +215,30 @@ template <int N> __device__ __forceinline__ void mask(float (&S)[N][4], Seen see
 template <int N> __device__ __forceinline__ void mask(float (&S)[N][4], const HalfWork& p, int row, int first) {
     mask(S, seen_of(p, row, first), seen_of(p, row + 8, first));
 }
+#if SCORED
+// Half of this thread's scores, of one of its two rows, row i of a head: what is made of them. Key `first` is the first one's.
+template <int N> __device__ __forceinline__ void change_row(float (&S)[N][4], int h, const Scoring& w, const ScoredHead& head,
+                                                            int i, int first) {
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 2; e++) {
+        float& s = S[n][2 * h + e];
+        s = changed_score(w, head, s * w.scale, i, first + n * 8 + threadIdx.x % 4 * 2 + e);
+    }
+}
+__device__ __forceinline__ ScoredHead head_of(const HalfWork& p, const RowTile& t) {
+#if SEQUENCES
+    return {t.batch, t.head, t.sequence.rows, t.sequence.keys};
+#else
+    return scored_head(p.scoring, t.batch, t.head);
+#endif
+}
+// All of its scores: `row` is its first row, and key `first` the first one, as the tile counts them.
+template <int N> __device__ __forceinline__ void change_scores(float (&S)[N][4], const HalfWork& p, const RowTile& t, int row,
+                                                               int first) {
+    UNROLL for (int h = 0; h < 2; h++) change_row(S, h, p.scoring, head_of(p, t), row + 8 * h, t.hidden + first);
+}
+#else
+template <int N> __device__ __forceinline__ void change_scores(float (&)[N][4], const HalfWork&, const RowTile&, int, int) {}
+#endif
 // Whether some row of `rows` from `row` on does not see all of `count` keys from `first` on.
 __device__ __forceinline__ bool needs_mask(const HalfWork& p, int row, int rows, int first, int count) {
     return first + count > keys_of(p, row) || (WINDOW && first < first_key_of(p, row + rows - 1));

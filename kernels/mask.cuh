@@ -4,10 +4,12 @@
 
 #include "params.cuh"
 
+// Whether a row may see no key, or see its first ones late.
+#define HOLES (CAUSAL || SCORED)
 #define MINUS_INFINITY __int_as_float(0xff800000)
 #define LOWEST __int_as_float(0xff7fffff)  // of all numbers
-// Where a running maximum begins. Causal: a number, so that exp(score - m) is 0, not NaN, for a row that sees no key.
-#define BELOW_ALL_SCORES (CAUSAL ? LOWEST : MINUS_INFINITY)
+// Where a running maximum begins. HOLES: a number, so that exp(score - m) is 0, not NaN, for a row that sees no key.
+#define BELOW_ALL_SCORES (HOLES ? LOWEST : MINUS_INFINITY)
 
 // How many keys a row sees: always the first ones. WINDOW: up to before which key.
 __device__ __forceinline__ int keys_of(const Params& p, int row)
@@ -32,8 +34,8 @@ struct Seen {
     __device__ __forceinline__ Seen after(int count) const { return {first - count, end - count}; }  // `count` further
 };
 
-// What O is divided by: l. Causal: infinity for a row without keys, whose O and l are 0.
-__device__ __forceinline__ float divisor(float l) { return CAUSAL && l == 0 ? -MINUS_INFINITY : l; }
+// What O is divided by: l. HOLES: infinity for a row without keys, whose O and l are 0.
+__device__ __forceinline__ float divisor(float l) { return HOLES && l == 0 ? -MINUS_INFINITY : l; }
 
 // A tile of some keys, seen from its first key and from the first of some rows.
 struct Mask {

@@ -9,6 +9,8 @@
 #define WINDOW 0
 #endif
 
+#include "score.cuh"
+
 template <class T> struct Matrix {  // of each batch and head, its rows one after the other
     T* data;
     long long batch, head, row;  // strides, in elements
@@ -28,4 +30,7 @@ struct Params {
     float scale;        // of the scores: 1/sqrt(d)
     int causal_offset;  // causal: row i sees the keys 0 to i + causal_offset
     int window;         // WINDOW: of these, the last so many
+#if SCORED
+    Scoring scoring;    // `batches` are all heads of Q
+#endif
 };

@@ -282,8 +282,10 @@ def attention_on_gpu(
     kernel: str,
     max_error: float | None,
     bounds: tuple[float, float, float] | None,
+    views: tuple[int, ...] = (),
 ) -> Prepared | None:
     """Enqueue the launches that write O, the last operand, and, unless it is None, the LSE, on the current stream.
+    `views`: the addresses of the arrays that a score names.
 
     Returns them if they are all that any arrays of these kinds need, whatever is in them: for the addresses of the
     operands, of the LSE and of scratch."""
@@ -296,7 +298,7 @@ def attention_on_gpu(
             (q, k, v), (o,) = staged.given, staged.made
             if work.dtype == FLOAT32:
                 chosen = float32.kernel(work, (q, k, v), kernel, max_error, bounds, stream)
-                launches = float32.compute(work, (q, k, v, o), lse, chosen, stream)
+                launches = float32.compute(work, (q, k, v, o), lse, chosen, stream, views)
                 depends = bounds is None and chooses(kernel, max_error)
                 return None if depends or staged.copies else launches
             for x in (q, k, v, o):
@@ -308,7 +310,7 @@ def attention_on_gpu(
             check_capture(q, half.gpu.is_compiled(planned))
             scratch = empty_like(q, (planned.scratch // 4,), FLOAT32) if planned.scratch else None
             launches = half.prepared(work, tuple(x.strides[:3] for x in (q, k, v, o)), kernel)
-            addresses = (q.address, k.address, v.address, o.address, address_of(lse), address_of(scratch))
+            addresses = (q.address, k.address, v.address, o.address, *views, address_of(lse), address_of(scratch))
             launches.enqueue(addresses, stream.ptr)
             depends = bounds is None and max_error is not None
             return None if depends or staged.copies else launches

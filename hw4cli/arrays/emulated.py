@@ -61,33 +61,38 @@ def run_half(
     source: Path | None = None,
     sms: int = 0,
     planner: Callable[..., Plan] = plan16,
+    views: tuple[Any, ...] = (),
 ) -> HalfOutcome:
     """The kernel of a compute capability on uint16 arrays (batch, heads, rows, d), whose words are fp16 or bf16.
 
     So many blocks at most, where blocks take tile after tile. Tensor cores add as those of the compute capability
     `adds_as` do, or exactly. A warp has so many lanes; 64 are an AMD wavefront. `gap`: words between O's rows, all bits
     of which are set before. `source`: a file in place of the kernel's own. `sms`: so
-    many multiprocessors, if not as many as usual. `planner`: what makes the plan.
+    many multiprocessors, if not as many as usual. `planner`: what makes the plan. `views`: the arrays that a score
+    names.
     """
     props = replace(DEVICES[cc], sms=sms or DEVICES[cc].sms)
     planned = planner(work, props, kernel, tiling)
-    library = Library(shared_object(source or kernel_path(planned.source), planned.macros, cc, lanes, build))
+    library = Library(shared_object(source or kernel_path(planned.source), planned.defines, cc, lanes, build))
     library.add_as(adds_as)
     rows = work.batch, work.heads, work.Nq
     shape = *rows, work.d + gap
     sizes = [*(ctypes_span(x)[1] for x in (q, k, v)), 2 * prod(shape), 4 * prod(rows), planned.scratch]
+    sizes += [ctypes_span(x)[1] for x in views]
     buffer, starts = space(sizes, GAP)
     parts = [buffer[start : start + size] for start, size in zip(starts, sizes, strict=False)]
     o, beside = np.split(parts[3].view(np.uint16).reshape(shape), [work.d], axis=3)
     lse = parts[4].view(np.float32).reshape(rows)
     q_at, k_at, v_at = (matrix(placed(x, part)) for x, part in zip((q, k, v), parts, strict=False))
-    arrays = Arrays(q_at, k_at, v_at, matrix(o), lse.ctypes.data, parts[5].ctypes.data)
+    placed_views = tuple(placed(x, part).ctypes.data for x, part in zip(views, parts[6:], strict=True))
+    arrays = Arrays(q_at, k_at, v_at, matrix(o), lse.ctypes.data, parts[5].ctypes.data, placed_views)
     scratch, table = np.split(parts[5], [planned.scratch - len(planned.table)])
     table[:] = np.frombuffer(planned.table, np.uint8)
     passed = arguments16(work, planned, arrays, tensor_map)
     named = zip(("Q", "K", "V", "table", "O", "LSE", "scratch"), (*parts[:3], table, *parts[3:5], scratch), strict=True)
     given = ("Q", "K", "V", "table")
     watched = [Watched(part.ctypes.data, part.nbytes, name not in given, name) for name, part in named if part.size]
+    watched += [Watched(part.ctypes.data, part.nbytes, False, "an array of the score") for part in parts[6:]]
     steps = planned.launches
     if ENTRIES16[planned.variant].persistent:  # its blocks take tile after tile
         steps = tuple(step._replace(grid=min(step.grid, blocks)) for step in steps)

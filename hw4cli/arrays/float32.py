@@ -33,6 +33,7 @@ from hw4cli.plans.formulas import MOST_SPLITS
 from hw4cli.plans.ladder import DEFAULT, FALLBACK, VARIANTS
 from hw4cli.plans.launch import ABSMAX_BYTES, Matrices, Matrix, arguments, magnitudes
 from hw4cli.plans.plan import Plan
+from hw4cli.plans.scoring import Heads, scoring
 from hw4cli.problem.workload import MAX_D, AbsMax, Magnitudes, Workload
 
 FLOAT_BYTES = 4
@@ -57,7 +58,7 @@ class Float32OnGpu:
         heads = work.batch * work.heads
         work = without_needless_mask(work)
         shape = Workload.one_head(heads, work.Nk, work.d, work.causal, work.Nq)
-        return self._planned(kernel, replace(shape, window=work.window))
+        return self._planned(kernel, replace(shape, window=work.window, score=work.score))
 
     def _plan(self, kernel: str, shape: Workload) -> Plan:
         return VARIANTS[kernel].plan(shape, self.gpu.props, copies=False)
@@ -80,6 +81,8 @@ class Float32OnGpu:
         if not chooses(kernel, allowed):
             return kernel
         self.check(kernel, work, lse=False)
+        if work.score:  # of which no bound is known
+            return DEFAULT if kernel == AUTO else kernel
         kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, work.d, work.Nk, work.causal)
         keys = work.Nk
         if work.window:
@@ -109,8 +112,11 @@ class Float32OnGpu:
         if kernel == FALLBACK and not has_usual_scale(work):
             raise ValueError(f"kernel {FALLBACK} computes with the scale 1/sqrt(d) alone, and scale is {work.scale:g}")
 
-    def compute(self, work: Workload, operands: Operands, lse: Any, kernel: str, stream: Any) -> Prepared | None:
-        """Enqueue a kernel's launches on a stream of cupy's; does not wait. `lse`: an array of the library's, or None.
+    def compute(
+        self, work: Workload, operands: Operands, lse: Any, kernel: str, stream: Any, views: tuple[int, ...] = ()
+    ) -> Prepared | None:
+        """Enqueue a kernel's launches on a stream of cupy's; does not wait. `lse`: an array of the library's, or None;
+        `views`: the addresses of the arrays that a score names.
 
         Arrays that the kernels cannot read as they are, by heads or rows that lie apart, are copied before. Returns the
         launches if they are all that was enqueued: for arrays q, k, v and o of these strides, an LSE if there is one,
@@ -130,7 +136,7 @@ class Float32OnGpu:
         check_capture(q, self.gpu.is_compiled(plan))
         launches = self.prepared(work, tuple((x.shape, x.strides) for x in (q, k, v, to)), kernel, lse is None)
         scratch = empty_like(q, (launches.scratch,), "uint8")  # the library's own: it lives as long as a graph
-        addresses = (q.address, k.address, v.address, to.address, address_of(sums), address_of(scratch))
+        addresses = (q.address, k.address, v.address, to.address, *views, address_of(sums), address_of(scratch))
         launches.enqueue(addresses, stream.ptr)
         if to is not o:
             assign(o, to)
@@ -147,8 +153,8 @@ class Float32OnGpu:
         return self.prepared(work, tuple((x.shape, x.strides) for x in operands), kernel, not lse)
 
     def _prepare(self, work: Workload, places: tuple[Place, ...], kernel: str, without_lse: bool) -> Prepared:
-        """The launches for packed arrays q, k, v and o of these shapes and strides: their addresses, the LSE's and that
-        of scratch are asked for."""
+        """The launches for packed arrays q, k, v and o of these shapes and strides: their addresses, those of arrays
+        that a score names, the LSE's and that of scratch are asked for."""
 
         def calls(addresses: Addresses) -> tuple[Call, ...]:
             q, k, v, o = (
@@ -158,15 +164,18 @@ class Float32OnGpu:
             return as_batches(work, (q, k, v, o)).each
 
         def make(number: int, addresses: Addresses) -> bytes:
-            call, (lse, scratch) = calls(addresses)[number], addresses[4:]
+            call, (*views, lse, scratch) = calls(addresses)[number], addresses[4:]
             first = 0 if without_lse else lse + FLOAT_BYTES * call.first_lse
-            return arguments(plan, call.shape, call.matrices, scratch, first, call.offset)
+            scored = scoring(call.shape, tuple(views), heads=call.heads)
+            return arguments(plan, call.shape, call.matrices, scratch, first, call.offset, scored)
 
         each = calls(SAMPLES)
         plan = self._planned(kernel, each[0].shape)
         functions, cleared = self.gpu.functions(plan), ABSMAX_BYTES if plan.finds_absmax else 0
+        views = len(work.score.arrays) if work.score else 0
         steps = (
-            Step(Argument(partial(make, number), 6), functions, plan.launches, cleared) for number in range(len(each))
+            Step(Argument(partial(make, number), 6 + views), functions, plan.launches, cleared)
+            for number in range(len(each))
         )
         return prepared(self.gpu, steps, max(1, plan.scratch))
 
@@ -205,12 +214,14 @@ def chooses(kernel: str, allowed: float | None) -> bool:
 
 
 class Call(NamedTuple):
-    """What a kernel computes at once: Q, K, V and O as batches; the number of the first LSE among all in memory."""
+    """What a kernel computes at once: Q, K, V and O as batches; the number of the first LSE among all in memory; and
+    which heads these batches are."""
 
     shape: Workload
     matrices: Matrices
     offset: int
     first_lse: int
+    heads: Heads
 
 
 @dataclass(frozen=True)
@@ -255,17 +266,17 @@ def as_batches(work: Workload, operands: tuple[Operand, Operand, Operand, Operan
 
     def of_batches(batches: int, rows: int) -> Workload:
         shape = Workload.one_head(batches, work.Nk, work.d, work.causal, rows)
-        return replace(shape, scale=work.scale, window=work.window)
+        return replace(shape, scale=work.scale, window=work.window, score=work.score)
 
     if group == 1:
         shape = of_batches(work.batch * work.heads, work.Nq)
-        return Calls((Call(shape, (_all(q), _all(k), _all(v), _all(o)), work.offset, 0),))
+        return Calls((Call(shape, (_all(q), _all(k), _all(v), _all(o)), work.offset, 0, Heads(work.heads)),))
     batches = work.batch * work.kv_heads
-    if not work.causal and all(_step(x) == work.Nq * x.shape[3] for x in (q, o)):
+    if not work.causal and not work.score and all(_step(x) == work.Nq * x.shape[3] for x in (q, o)):
         rows = group * work.Nq
         whole = [Matrix(x.address, rows * x.shape[3], rows * x.shape[3], x.shape[3]) for x in (q, o)]
         shape = of_batches(batches, rows)
-        return Calls((Call(shape, (whole[0], _all(k), _all(v), whole[1]), 0, 0),))
+        return Calls((Call(shape, (whole[0], _all(k), _all(v), whole[1]), 0, 0, Heads(work.kv_heads)),))
 
     def head(x: Operand, n: int) -> Matrix:
         step = group * _step(x)
@@ -273,7 +284,13 @@ def as_batches(work: Workload, operands: tuple[Operand, Operand, Operand, Operan
 
     shape = of_batches(batches, work.Nq)
     calls = (
-        Call(shape, (head(q, n), _all(k), _all(v), head(o, n)), work.offset, n * batches * work.Nq)
+        Call(
+            shape,
+            (head(q, n), _all(k), _all(v), head(o, n)),
+            work.offset,
+            n * batches * work.Nq,
+            Heads(work.kv_heads, n, group),
+        )
         for n in range(group)
     )
     return Calls(tuple(calls), interleaved=True)

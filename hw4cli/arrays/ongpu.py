@@ -79,19 +79,21 @@ class HalfOnGpu:
 
     def launch(self, work: Workload, arrays: Arrays, stream: Any, tiling: Any = None, kernel: str = AUTO) -> None:
         """Enqueue the kernel on a stream of cupy's, on the current device; does not wait."""
-        *matrices, lse, scratch = arrays
+        matrices = arrays[:4]
         launches = self.prepared(work, tuple(m.steps for m in matrices), kernel, tiling)
-        launches.enqueue((*(m.data for m in matrices), lse, scratch), stream.ptr)
+        launches.enqueue((*(m.data for m in matrices), *arrays.views, arrays.lse, arrays.scratch), stream.ptr)
 
     def _prepare(self, work: Workload, steps: tuple[Steps, ...], kernel: str = AUTO, tiling: Any = None) -> Prepared:
-        """The launches for q, k, v and o of these strides: their addresses, the LSE's and that of scratch are asked
-        for. Compiles the kernel, on the current device."""
+        """The launches for q, k, v and o of these strides: their addresses, those of the arrays that a score names, the
+        LSE's and that of scratch are asked for. Compiles the kernel, on the current device."""
         planned = self.plan(work, tiling, kernel)
 
         def make(addresses: Addresses) -> bytes:
             q, k, v, o = (Matrix(at, *step) for at, step in zip(addresses, steps, strict=False))
-            return arguments16(work, planned, Arrays(q, k, v, o, *addresses[4:]), encode)
+            *views, lse, scratch = addresses[4:]
+            return arguments16(work, planned, Arrays(q, k, v, o, lse, scratch, tuple(views)), encode)
 
         functions, table = self.gpu.functions(planned), (planned.table, planned.layout.sequences)
-        step = Step(Argument(make, 6), functions, planned.launches, 0, *table)
+        count = 6 + (len(work.score.arrays) if work.score else 0)
+        step = Step(Argument(make, count), functions, planned.launches, 0, *table)
         return prepared(self.gpu, (step,), planned.scratch)

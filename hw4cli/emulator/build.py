@@ -145,7 +145,7 @@ def checking_builds() -> tuple[str, ...]:
 
 
 def shared_object(
-    source: Path, macros: Mapping[str, int], cc: int, lanes: int, build: str, run: Run = subprocess.run
+    source: Path, macros: Mapping[str, int | str], cc: int, lanes: int, build: str, run: Run = subprocess.run
 ) -> Path:
     """A kernel's file as a shared object for a compute capability and a width of warps; kept, if there is a place.
 

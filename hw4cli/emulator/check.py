@@ -284,7 +284,7 @@ def check_kernel(
 
         def compiled(plan: Plan, width: int, build: str) -> Path:
             file = source or kernel_path(plan.source)
-            return shared_object(file, plan.macros, props.cc, width, build, children.run)
+            return shared_object(file, plan.defines, props.cc, width, build, children.run)
 
         def run(build: str, width: int) -> list[tuple[Trial, str, Job, Outcome]]:
             wanted = [trial for trial in trials if build != ASAN or trial.shape not in (*FAR, *HUGE_SHAPES)]

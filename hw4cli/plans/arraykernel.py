@@ -61,7 +61,7 @@ class ArrayKernel(Kernel):
         """The launches for a workload, with another tile of its own if one is given. Raises MachineError where it does
         not run."""
         self.check_takes(work)
-        return self.planned(work.stored, props, tile)
+        return replace(self.planned(work.stored, props, tile), score=work.score)
 
     def models(self, plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchModel]:
         """What each launch of a plan moves and computes."""
@@ -74,4 +74,5 @@ class ArrayKernel(Kernel):
     def is_automatic(self, work: Workload, props: DeviceProperties) -> bool:
         """Whether auto takes it, where it takes none that stands before it."""
         asked = (self.windows or not work.window) and (self.sequences or not work.sequences) and work.d <= self.widest
+        asked = asked and self.takes_scores(work)
         return self.repeatable and asked and (self.preferred or self.takes)(work.stored, props)

@@ -7,7 +7,8 @@ from hw4cli.errors import MachineError
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.launch import COORDINATES, Matrix, coordinates
-from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, window_macros
+from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros
+from hw4cli.plans.scoring import Heads, scoring
 from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
 
 NAME = "backward"
@@ -46,13 +47,18 @@ TILES = {
 class Arrays(NamedTuple):
     """Where q, k, v, o, do, dq, dk and dv lie, in this order, strides in elements; and the addresses of the LSE and of
     a plan's scratch. `whole`: o and the LSE are of these keys, and no others. `lse_steps`: from a batch of the LSE to
-    the next, and from a head; (batch, heads, Nq) is contiguous if they are not given."""
+    the next, and from a head; (batch, heads, Nq) is contiguous if they are not given. `views`: the addresses of the
+    arrays that a score names; `scores`: that of the float32 (batch, heads, Nq, Nk) in which gradients of scores are
+    wanted; `heads`: which ones a score is told that these are, if not those of all batches."""
 
     matrices: tuple[Matrix, ...]
     lse: int
     scratch: int
     whole: bool = True
     lse_steps: tuple[int, int] | None = None
+    views: tuple[int, ...] = ()
+    scores: int = 0
+    heads: Heads | None = None
 
     def log_sums(self, work: Workload) -> tuple[int, int, int]:
         """What is passed to kernels of where the LSE lies."""
@@ -82,7 +88,7 @@ def plan(work: Workload, props: DeviceProperties, tile: Tile | None = None) -> P
         "ELEMENT_BITS": 32 if work.dtype == FLOAT32 else 16,
         "BFLOAT16": int(work.dtype == BFLOAT16),
         **({"CAUSAL": 1} if work.causal else {}),
-        **window_macros(work),
+        **mask_macros(work),
     }
     threads, shared = best.threads, best.shared(width)
     rows = work.batch * work.heads * work.Nq
@@ -99,4 +105,5 @@ def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any = None)
     """The one argument of each launch. It has no tensor maps, which `encode` would make."""
     sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, work.offset)
     memory = *arrays.log_sums(work), arrays.scratch
-    return _LAYOUT.pack(*coordinates(*arrays.matrices), *memory, *sizes, work.scale, arrays.whole, work.window)
+    fixed = _LAYOUT.pack(*coordinates(*arrays.matrices), *memory, *sizes, work.scale, arrays.whole, work.window)
+    return fixed + scoring(work, arrays.views, arrays.scores, arrays.heads)

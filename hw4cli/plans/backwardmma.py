@@ -9,7 +9,7 @@ from hw4cli.plans.backward import arguments as common_arguments
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import COORDINATES, Matrix, coordinates
-from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, window_macros
+from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros
 from hw4cli.problem.workload import BFLOAT16, FLOAT32, MAX_D, Workload
 
 NAME = "backward_mma"
@@ -107,7 +107,7 @@ def plan(work: Workload, props: DeviceProperties, tile: Tiling | None = None) ->
         "ELEMENT_BITS": 32 if wide else 16,
         "BFLOAT16": int(bfloat),
         "CAUSAL": int(work.causal),
-        **window_macros(work),
+        **mask_macros(work),
         **dq.macros("DQ"),
         **dkdv.macros("DKDV"),
     }

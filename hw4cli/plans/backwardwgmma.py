@@ -7,9 +7,10 @@ from typing import NamedTuple
 from hw4cli.errors import MachineError
 from hw4cli.plans.backward import Arrays
 from hw4cli.plans.formulas import ceil_div
-from hw4cli.plans.half import ATOM, LARGEST, LOG2E, tensor_box
+from hw4cli.plans.half import ATOM, LARGEST, LOG2E, padded, tensor_box
 from hw4cli.plans.launch import COORDINATES, Box, Matrix, coordinates
-from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, window_macros
+from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros
+from hw4cli.plans.scoring import scoring
 from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
 
 NAME = "backward_wgmma"
@@ -17,7 +18,6 @@ OWNED = 64  # rows of a group of four warps
 STATS_THREADS, STATS_BYTES = 256, 8
 LINE = 128  # bytes: stats are copied as rows of so many
 # TiledParams in kernels/backward_wgmma.cuh, behind its nine tensor maps.
-PARAMS_BYTES = 1472  # whole lines of 64 bytes, as tensor maps are aligned
 _LAYOUT = struct.Struct("<" + 5 * COORDINATES + "Qqq" + 4 * "Q" + 12 * "i" + 2 * "f" + "i")
 
 
@@ -118,7 +118,7 @@ def common_macros(work: Workload) -> dict[str, int]:
         "THREADS": STATS_THREADS,
         "BFLOAT16": int(work.dtype == BFLOAT16),
         "CAUSAL": int(work.causal),
-        **window_macros(work),
+        **mask_macros(work),
         "WARPGROUPS": 1,
     }
 
@@ -160,7 +160,8 @@ def tiled_arguments(
     head_rows = ceil_div(work.Nq, tiles[1]) * tiles[1]
     sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, head_rows, work.offset, section, *cut)
     passed = _LAYOUT.pack(*members, *memory, *sizes, work.scale, min(work.scale * LOG2E, LARGEST), work.window)
-    return (b"".join(maps) + passed).ljust(PARAMS_BYTES, b"\0")
+    passed += bytes(-len(passed) % 8) + scoring(work, arrays.views, arrays.scores, arrays.heads)
+    return padded(b"".join(maps) + passed)
 
 
 def _stats_box(work: Workload, stats: int, tile: int) -> Box:

@@ -150,6 +150,7 @@ FLASH = Variant(
     lse=True,
     windows=True,
     widest=WIDEST,
+    scores=True,
     proven=True,
     automatic=True,
     native=True,

@@ -20,6 +20,7 @@ ONCE = ArrayKernel(
     packed=backwardonce.arguments,
     work=gradientwork.one_pass,
     windows=True,
+    scores=True,
     persistent=True,
 )
 
@@ -32,6 +33,7 @@ WGMMA = ArrayKernel(
     packed=backwardwgmma.arguments,
     work=gradientwork.warpgroups,
     windows=True,
+    scores=True,
     persistent=True,
 )
 
@@ -45,6 +47,8 @@ MMA = ArrayKernel(
     work=gradientwork.fragments,
     windows=True,
     widest=WIDEST,
+    scores=True,
+    score_gradients=True,
 )
 
 CORES = ArrayKernel(
@@ -57,6 +61,8 @@ CORES = ArrayKernel(
     work=gradientwork.cores,
     windows=True,
     widest=WIDEST,
+    scores=True,
+    score_gradients=True,
 )
 
 ATOMIC = ArrayKernel(
@@ -68,6 +74,7 @@ ATOMIC = ArrayKernel(
     packed=backwardonce.arguments,
     work=partial(gradientwork.one_pass, atomic=True),
     windows=True,
+    scores=True,
     persistent=True,
     repeatable=False,
 )

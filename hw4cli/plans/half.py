@@ -9,7 +9,8 @@ from hw4cli.errors import MachineError
 from hw4cli.plans.common import RESCALE_THRESHOLD
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import COORDINATES, Box, Matrix, coordinates
-from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, window_macros
+from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros
+from hw4cli.plans.scoring import scoring
 from hw4cli.problem.workload import BFLOAT16, MAX_D, Workload
 
 NAME = "half"
@@ -25,7 +26,7 @@ MOST_Q_BUFFERS = 2  # tiles of Q: the next one comes while one is used, if rows 
 # Causal: of so many heads the tiles are computed together, from the longest to the shortest. Many are balanced
 # better; the K and V of few stay in the L2 cache.
 L2_BYTES, LEAST_SECTION, MOST_SECTION = 32 << 20, 8, 64
-MAP_BYTES, PARAMS_BYTES = 128, 512
+MAP_BYTES, MAP_ALIGNMENT = 128, 64
 # HalfWork in kernels/halfrows.cuh.
 _LAYOUT = struct.Struct(f"<{COORDINATES} Q 10i 3f 2i 4x Q")
 SEQUENCE_BYTES = 32  # of Sequence there
@@ -57,6 +58,8 @@ def tiling(work: Workload, props: DeviceProperties) -> Tiling:
         return Tiling(2, 96 if columns(work) == 192 else 80, 2)
     if work.most_rows <= FEW_ROWS:
         return Tiling(2, 128, 2, ones) if work.d <= 64 else Tiling(2, 64, 2)
+    if work.score and work.d <= 64:  # whose registers would not do for more keys
+        return Tiling(3, 96, 2, ones)
     three = Tiling(3, 128, 2, ones) if work.d <= 64 else Tiling(3, 80, 2)
     four = Tiling(4, 64, 4, ones)
     if work.causal and work.d <= 64:
@@ -97,7 +100,7 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
         "Q_BUFFERS": q_buffers,
         "COLUMNS": columns(work),
         "CAUSAL": int(work.causal),
-        **window_macros(work),
+        **mask_macros(work),
         "BFLOAT16": int(work.dtype == BFLOAT16),
         "ONES": int(how.ones),
         "AHEAD": int(how.ahead),
@@ -150,7 +153,8 @@ def columns(work: Workload) -> int:
 
 
 class Arrays(NamedTuple):
-    """Where Q, K, V and O lie, strides in elements, and the addresses of the LSE and of scratch, or 0."""
+    """Where Q, K, V and O lie, strides in elements, and the addresses of the LSE and of scratch, or 0; `views`: of the
+    arrays that a score names."""
 
     q: Matrix
     k: Matrix
@@ -158,6 +162,7 @@ class Arrays(NamedTuple):
     o: Matrix
     lse: int = 0
     scratch: int = 0
+    views: tuple[int, ...] = ()
 
 
 def boxes(work: Workload, tile: Mapping[str, int], arrays: Arrays) -> tuple[Box, Box, Box]:
@@ -183,7 +188,7 @@ def heads_together(work: Workload) -> int:
 
 def work_arguments(work: Workload, planned: Plan, row_tiles: int, tiles: int, arrays: Arrays) -> bytes:
     """What all kernels of 16-bit numbers are passed behind Q, K and V: tiles of rows of a head, and of all heads."""
-    factor = min(work.scale * LOG2E, LARGEST)
+    factor = LOG2E if work.score else min(work.scale * LOG2E, LARGEST)
     unscale = min(1 / factor, LARGEST / 32)
     return _LAYOUT.pack(
         *(*coordinates(arrays.o), arrays.lse),
@@ -191,7 +196,12 @@ def work_arguments(work: Workload, planned: Plan, row_tiles: int, tiles: int, ar
         *(row_tiles, tiles, planned.splits, heads_together(work)),
         *(factor, unscale, (RESCALE_THRESHOLD + bias(work)) * unscale),
         *(work.Nq, work.window, arrays.scratch + planned.layout.sequences if planned.table else 0),
-    )
+    ) + scoring(work, arrays.views)
+
+
+def padded(passed: bytes) -> bytes:
+    """A struct that begins with tensor maps, as long as the compiler makes it."""
+    return passed.ljust(ceil_div(len(passed), MAP_ALIGNMENT) * MAP_ALIGNMENT, b"\0")
 
 
 def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Callable[[Box], bytes]) -> bytes:
@@ -200,4 +210,4 @@ def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Callable[[B
     rows = planned.macros["BR"]
     rest = work_arguments(work, planned, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays)
     taken = struct.pack("<Q", arrays.scratch)
-    return (maps + rest + taken).ljust(PARAMS_BYTES, b"\0")
+    return padded(maps + rest + taken)

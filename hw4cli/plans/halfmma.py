@@ -12,7 +12,7 @@ from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.half import FEW_ROWS, Arrays, columns, sequence_macros, with_sequences, work_arguments
 from hw4cli.plans.launch import COORDINATES, coordinates
-from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, window_macros
+from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 
 MMA = "half_mma"
@@ -78,7 +78,7 @@ def common_macros(work: Workload) -> dict[str, int]:
         "D": work.d,
         "COLUMNS": columns(work),
         "CAUSAL": int(work.causal),
-        **window_macros(work),
+        **mask_macros(work),
         "BFLOAT16": int(work.dtype == BFLOAT16),
         **sequence_macros(work),
     }

@@ -4,10 +4,10 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hw4cli.plans.formulas import ceil_div
-from hw4cli.plans.half import ATOM, REGISTERS, Arrays, boxes, check_runs, columns, tensor_box, work_arguments
+from hw4cli.plans.half import ATOM, REGISTERS, Arrays, boxes, check_runs, columns, padded, tensor_box, work_arguments
 from hw4cli.plans.half import NAME as HALF
 from hw4cli.plans.launch import Box
-from hw4cli.plans.plan import DeviceProperties, Launch, Plan, window_macros
+from hw4cli.plans.plan import DeviceProperties, Launch, Plan, mask_macros
 from hw4cli.problem.workload import BFLOAT16, MAX_D, Workload
 
 NAME = "half_short"
@@ -64,7 +64,7 @@ def plan(work: Workload, props: DeviceProperties, chosen: ShortTiling | None = N
         "STAGES": how.stages,
         "COLUMNS": max(ATOM, columns(work)) if how.ones else columns(work),
         "CAUSAL": int(work.causal),
-        **window_macros(work),
+        **mask_macros(work),
         "BFLOAT16": int(work.dtype == BFLOAT16),
         "ONES": int(how.ones),
         "REGISTERS": registers,
@@ -82,4 +82,4 @@ def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Callable[[B
     o = tensor_box(work, arrays.o, work.heads, work.Nq, GROUP_ROWS)
     maps = b"".join(encode(box) for box in (*boxes(work, planned.macros, arrays), o))
     passed = maps + work_arguments(work, planned, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays)
-    return passed.ljust(64 * ceil_div(len(passed), 64), b"\0")
+    return padded(passed)

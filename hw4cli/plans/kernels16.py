@@ -51,7 +51,8 @@ def _half_plan(work: Workload, props: DeviceProperties, tiling: Any = None) -> P
 
 def half_tiling(work: Workload, props: DeviceProperties) -> half.Tiling | halfshort.ShortTiling:
     """The tiling that half takes by itself; for short rows, half_short's."""
-    return halfshort.tiling(work) if halfshort.fits(work) else half.tiling(work, props)
+    reads = work.score is not None and work.score.arrays  # for which half_short's registers would not do
+    return halfshort.tiling(work) if halfshort.fits(work) and not reads else half.tiling(work, props)
 
 
 def _takes_half(work: Workload, props: DeviceProperties) -> bool:
@@ -92,6 +93,7 @@ HALF = ArrayKernel(
     lse=True,
     windows=True,
     widest=WIDEST,
+    scores=True,
     sequences=True,
     persistent=True,
     stamps=True,
@@ -111,6 +113,7 @@ SHORT = ArrayKernel(
     types=TYPES,
     lse=True,
     windows=True,
+    scores=True,
     persistent=True,
     launched_by=half.NAME,  # where rows are short
 )
@@ -129,6 +132,7 @@ MMA = ArrayKernel(
     lse=True,
     windows=True,
     widest=WIDEST,
+    scores=True,
     sequences=True,
     # warps, fragments of each, keys, keys that are weighed together, blocks of a multiprocessor
     space=tuple(
@@ -150,6 +154,7 @@ SPLIT = ArrayKernel(
     lse=True,
     windows=True,
     widest=WIDEST,
+    scores=True,
 )
 
 CORES = ArrayKernel(
@@ -164,6 +169,7 @@ CORES = ArrayKernel(
     lse=True,
     windows=True,
     widest=WIDEST,
+    scores=True,
     sequences=True,
 )
 

@@ -101,13 +101,15 @@ def arguments(
     scratch: int,
     lse: int = 0,
     offset: int = 0,
+    scoring: bytes = b"",
 ) -> bytes:
     """The one argument of each of a plan's launches, as bytes.
 
     `matrices` are Q, K, V and O; at `scratch` are plan.scratch bytes; at `lse`, if it is not 0, (B, rows) floats, in
-    which each row's log of the sum of exp(score) is wanted. Causal: row i sees the keys up to i + offset.
+    which each row's log of the sum of exp(score) is wanted. Causal: row i sees the keys up to i + offset. `scoring`:
+    of plans/scoring.py.
     """
     layout = plan.layout
     parts = (scratch, scratch, scratch + layout.tiles, scratch + layout.row_stats, scratch + layout.partial_o)
     sizes = shape.B, 1, shape.Nq, shape.N, plan.splits
-    return _LAYOUT.pack(*coordinates(*matrices), lse, *parts, *sizes, shape.scale, offset, shape.window)
+    return _LAYOUT.pack(*coordinates(*matrices), lse, *parts, *sizes, shape.scale, offset, shape.window) + scoring

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import Any, NamedTuple
 
 from hw4cli.errors import MachineError
+from hw4cli.problem.scores import Score
 from hw4cli.problem.workload import FLOAT32, MAX_D, Workload
 
 SHARED_DEFAULT = 48 << 10  # what any block may use without asking for more
@@ -118,6 +119,7 @@ class Plan:
     cut: tuple[int, ...] = ()  # how work is cut into parts, as the launches' argument says it
     table: bytes = b""  # what stands at layout.sequences before the launches begin
     file: str = ""  # kernels/FILE.cu, where that is not the variant's name
+    score: Score | None = None  # what is done with scores, for which `macros` say SCORED
 
     @property
     def source(self) -> str:
@@ -135,10 +137,15 @@ class Plan:
         return self.macros["D"]
 
     @cached_property
+    def defines(self) -> Mapping[str, int | str]:
+        """The macros, and the texts of what is done with scores."""
+        return {**self.macros, **(self.score.texts if self.score else {})}
+
+    @cached_property
     def options(self) -> tuple[str, ...]:
         """The compiler's options for the macros."""
         own = ("-arch=sm_90a",) if self.macros.get("WARPGROUPS") else ()  # wgmma is of this one architecture alone
-        return (*own, *(f"-D{name}={value}" for name, value in self.macros.items()))
+        return (*own, *(f"-D{name}={value}" for name, value in self.defines.items()))
 
     @property
     def main(self) -> int:
@@ -186,18 +193,28 @@ class Kernel:
     stamps: bool = False  # its code can say what it does when (`hw4 profile --set timeline`)
     windows: bool = False  # computes windows of keys
     widest: int = MAX_D  # columns of a row that it computes at most
+    scores: bool = False  # computes what is done with scores before the softmax
+    score_gradients: bool = False  # and their gradients
 
     def check_takes(self, work: Workload) -> None:
-        """Raise MachineError if a workload has a window of keys, and the kernel computes none, or wider rows."""
+        """Raise MachineError if a workload has a window of keys, or scores of its own, and the kernel computes none, or
+        wider rows."""
         if work.window and not self.windows:
             raise MachineError(f"kernel {self.name} computes no windows of keys")
         if work.d > self.widest:
             raise MachineError(f"kernel {self.name} computes d up to {self.widest}, and this is d={work.d}")
+        if not self.takes_scores(work):
+            raise MachineError(f"kernel {self.name} computes no {'gradients of ' * self.scores}scores of one's own")
+
+    def takes_scores(self, work: Workload) -> bool:
+        """Whether it does with scores what the workload asks for."""
+        return not work.score or (self.score_gradients if work.score.gradient else self.scores)
 
 
-def window_macros(work: Workload) -> dict[str, int]:
-    """What kernels are compiled with, beside CAUSAL, for a window of keys (kernels/mask.cuh)."""
-    return {"WINDOW": 1} if work.window else {}
+def mask_macros(work: Workload) -> dict[str, int]:
+    """What kernels are compiled with, beside CAUSAL, for a window of keys (kernels/mask.cuh) and for scores of one's
+    own (kernels/score.cuh)."""
+    return {**({"WINDOW": 1} if work.window else {}), **(work.score.numbers if work.score else {})}
 
 
 class Pieces(NamedTuple):
@@ -486,11 +503,12 @@ class Variant(Kernel):
         if copies and shape.d != true_d:
             staged = -(-scratch.size // STAGED_AT) * STAGED_AT
             scratch = scratch._replace(size=staged + shape.moved_bytes, staged=staged)
-        macros = {"D": shape.d, **chosen, **({"CAUSAL": 1} if shape.causal else {})} | window_macros(shape)
+        macros = {"D": shape.d, **chosen, **({"CAUSAL": 1} if shape.causal else {})} | mask_macros(shape)
         if self.own_scale and shape.d != true_d:
             macros["SCALED"] = true_d
         file = self.file(chosen) if self.file else ""
-        return Plan(self.name, macros, launches, scratch, splits, self.finds_absmax, self.main_symbol, file=file)
+        of_file: dict[str, Any] = {"main_symbol": self.main_symbol, "file": file, "score": shape.score}
+        return Plan(self.name, macros, launches, scratch, splits, self.finds_absmax, **of_file)
 
 
 # What is known of one kernel, and not of another that is launched in the same way.
@@ -506,4 +524,5 @@ OF_ONE_KERNEL = {
     "file",
     "windows",
     "widest",
+    "scores",
 }

@@ -7,6 +7,7 @@ from operator import index
 from typing import Any, NamedTuple
 
 from hw4cli.errors import InputError
+from hw4cli.problem.scores import Score
 
 HEADER_BYTES = 12  # int32 B, N, d
 MAX_D, WIDEST = 128, 256  # of files, of arrays
@@ -90,7 +91,7 @@ class Workload:
     memory, where that is known: FILE, or the order of batch, head, row (N) and column in an array, such as "BHND".
 
     `sequences`: the rows and keys that are computed, each sequence by itself, with a mask of its own, where these are
-    not all rows with all keys of each batch.
+    not all rows with all keys of each batch. `score`: what is done with scores before the softmax.
 
     A file is a workload of one head in float32 (`one_head`); it does not say whether it is causal: who runs it does.
     """
@@ -108,6 +109,7 @@ class Workload:
     layout: str = "BHND"
     sequences: tuple[Span, ...] = ()
     window: int = 0
+    score: Score | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.sequences, tuple):  # a record's

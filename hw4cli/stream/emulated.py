@@ -64,7 +64,7 @@ class EmulatedDevice(CpuDevice):
         """A kernel's plan for one batch, and its shared object, compiled on first use."""
         if kernel not in self._libraries:
             plan = kernel_named(kernel).plan(self._shape.with_batches(1), EMULATED)
-            path = shared_object(kernel_path(plan.source), plan.macros, EMULATED.cc, 32, PLAIN)
+            path = shared_object(kernel_path(plan.source), plan.defines, EMULATED.cc, 32, PLAIN)
             if is_own_kernel(kernel):
                 check_kernels(kernel, kernel_path(kernel), path, [launch.symbol for launch in plan.launches])
             library = Library(path)

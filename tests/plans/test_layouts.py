@@ -21,6 +21,8 @@ from hw4cli.plans.launch import Matrix
 from hw4cli.plans.launch import arguments as float32_arguments
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.scoring import Heads, scoring
+from hw4cli.problem.scores import Named, Score
 from hw4cli.problem.workload import Workload
 
 pytestmark = needs("g++")
@@ -34,7 +36,7 @@ HOST = """
 typedef unsigned short Element;
 struct float2 {{ float x, y; }};
 struct QueryScale; struct KeyScale;
-constexpr int MOST = {most};
+constexpr int MOST = {most}, SCORE_VIEWS = {views};
 {structs}
 template <class T> const char* code() {{
     if (std::is_pointer<T>()) return "Q";
@@ -50,9 +52,13 @@ int main() {{
 """
 
 
-def text_of(file):
-    """A kernel's file without comments."""
-    return re.sub(r"//[^\n]*", "", (ROOT / "kernels" / file).read_text())
+VIEWS = 2  # that a score names
+
+
+def text_of(file, scored):
+    """A kernel's file without comments, with or without what is there for scores alone."""
+    text = re.sub(r"//[^\n]*", "", (ROOT / "kernels" / file).read_text())
+    return re.sub(r"^#if SCORED$(.*?)^#endif$", r"\1" if scored else "", text, flags=re.MULTILINE | re.DOTALL)
 
 
 @dataclass
@@ -65,11 +71,11 @@ class Struct:
     members: list[str]
 
 
-def structs_in(files):
+def structs_in(files, scored):
     """The structs of some files, by name."""
     found = {}
     for file in files:
-        for match in STRUCTS.finditer(text_of(file)):
+        for match in STRUCTS.finditer(text_of(file, scored)):
             name, bases, body = match.groups()
             if "(" in body:  # with functions: none that is passed
                 continue
@@ -83,7 +89,8 @@ def structs_in(files):
                 parts |= {word for word in re.findall(r"\w+", kind) if word in found}
                 for one in re.split(r",\s*", names):
                     array = re.fullmatch(r"(\w+)\[(\w+)\]", one)
-                    size = array and (int(array[2]) if array[2].isdigit() else columns.MOST)
+                    sizes = {"MOST": columns.MOST, "SCORE_VIEWS": VIEWS}
+                    size = array and (int(array[2]) if array[2].isdigit() else sizes.get(array[2], 1))
                     places = [f"{array[1]}[{n}]" for n in range(size)] if array else [one]
                     deeper = inner.members if inner and inner.members != ["opaque[0]"] else None
                     members += [f"{place}.{m}" for place in places for m in deeper] if deeper else places
@@ -102,20 +109,20 @@ def texts_for(name, structs):
     return "\n".join(one.text for other, one in structs.items() if other in wanted)
 
 
-def layout(name, files, folder):
+def layout(name, files, folder, scored=False):
     """Of each member of a struct its offset and its code of Python's struct module; and the size of the whole."""
-    structs = structs_in(files)
+    structs = structs_in(files, scored)
     shown = "\n".join(f"    SHOW({member})" for member in structs[name].members)
-    source = HOST.format(most=columns.MOST, structs=texts_for(name, structs), name=name, shown=shown)
+    source = HOST.format(most=columns.MOST, views=VIEWS, structs=texts_for(name, structs), name=name, shown=shown)
     (folder / "layout.cpp").write_text(source)
     subprocess.run(["g++", "-std=c++17", "-w", "layout.cpp", "-o", "layout"], cwd=folder, check=True)
     printed = subprocess.run([folder / "layout"], capture_output=True, text=True, check=True).stdout.splitlines()
     return {member: (int(at), code) for member, at, code in map(str.split, printed[:-1])}, int(printed[-1])
 
 
-def passed(data, name, files, folder):
+def passed(data, name, files, folder, scored=False):
     """The values of a struct's members in what a launch passes, which is as long as the struct."""
-    members, size = layout(name, files, folder)
+    members, size = layout(name, files, folder, scored)
     assert len(data) == size
     return {member: struct.unpack_from(f"<{code}", data, at)[0] for member, (at, code) in members.items()}
 
@@ -298,6 +305,74 @@ def test_gradients_by_warpgroups(kernel, tmp_path):
     assert found.pop("section") >= 1
     assert found.pop("log2_scale") == pytest.approx(0.125 * LOG2E)
     assert found == expected
+
+
+NAMED = (Named("slopes", "float32", (12,), (1,)), Named("mask", "bool", (2, 12, 300, 900), (7, 0, 900, 1)))
+OF_SCORE = Score("s - slopes[h]", "mask[b, h, i, j]", NAMED)
+SCORING = {
+    **{"scale": 0.125, "first_batch": 0, "heads": 12, "first_head": 0, "head_step": 1, "Nq": 300, "Nk": 900},
+    "unused": 0,
+    **{"views[0].data": 71, "views[1].data": 72},
+    **{f"views[0].strides[{n}]": size for n, size in enumerate((1, 0, 0, 0))},
+    **{f"views[1].strides[{n}]": size for n, size in enumerate((7, 0, 900, 1))},
+    **{f"views[0].sizes[{n}]": size for n, size in enumerate((12, 0, 0, 0))},
+    **{f"views[1].sizes[{n}]": size for n, size in enumerate((2, 12, 300, 900))},
+}
+
+
+def scoring_of(found, gradient=0):
+    """What is passed of a score, by its members' names, and nothing else."""
+    values = {name.partition("scoring.")[2]: value for name, value in found.items() if "scoring." in name}
+    assert values.pop("gradient") == gradient
+    return values
+
+
+@pytest.mark.parametrize(
+    ("kernel", "work", "name"),
+    [
+        ("half", WORK, "HalfParams"),
+        ("half", replace(FEW, Nq=100, Nk=90), "HalfShortParams"),
+        ("half_mma", WORK, "HalfMmaParams"),
+        ("half_split", WORK, "HalfSplitParams"),
+        ("half_cores", WORK, "HalfCoresParams"),
+    ],
+)
+def test_scores_of_sixteen_bits(kernel, work, name, tmp_path):
+    short = name == "HalfShortParams"  # which auto takes for scores that name no arrays
+    work = replace(work, score=Score("2 * s") if short else OF_SCORE)
+    plan = kernels16.plan16(work, DEVICES[90], kernel)
+    views = () if short else (71, 72)
+    data = kernels16.arguments16(work, plan, Arrays(*map(matrix, range(1, 5)), 5000, 6000, views), encode)
+    if short:
+        assert len(data) % 64 == 0
+        return
+    found = passed(data, name, ["score.cuh", *HALF, f"{plan.source}.cu"], tmp_path, scored=True)
+    assert scoring_of(found) == SCORING
+    assert (found["heads"], found["Nk"]) == (12, 900)
+    assert found["scale"] == pytest.approx(LOG2E)  # the scores have theirs already
+
+
+@pytest.mark.parametrize("kernel", ["backward", "backward_mma", "backward_wgmma", "backward_once", "backward_atomic"])
+def test_scores_of_gradients(kernel, tmp_path):
+    wanted = kernel in ("backward", "backward_mma")
+    work = replace(WORK, score=replace(OF_SCORE, gradient=wanted))
+    plan = gradients.plan(work, DEVICES[90], kernel)
+    arrays = ARRAYS._replace(views=(71, 72), scores=73 * wanted)
+    data = gradients.arguments(plan, work, arrays, encode)
+    files = {"backward": ["gradients.cuh"], "backward_mma": ["gradients.cuh", "backward_mma.cu"]}
+    name = {"backward": "BackwardParams", "backward_mma": "PiecesParams"}.get(kernel, "TiledParams")
+    of_kernel = files.get(kernel, ["hopper.cuh", "backward_wgmma.cuh"])
+    found = passed(data, name, ["score.cuh", "params.cuh", *of_kernel], tmp_path, scored=True)
+    assert scoring_of(found, 73 * wanted) == SCORING
+
+
+def test_scores_of_float32(tmp_path):
+    shape = replace(Workload.one_head(3, 900, 64, Nq=300), score=OF_SCORE, scale=0.125)
+    plan = VARIANTS["flash"].plan(shape, DEVICES[80])
+    given = scoring(shape, (71, 72), heads=Heads(4, 2, 3))
+    data = float32_arguments(plan, shape, tuple(map(matrix, range(1, 5))), 1 << 40, scoring=given)
+    found = passed(data, "Params", ["score.cuh", "params.cuh"], tmp_path, scored=True)
+    assert scoring_of(found) == {**SCORING, "heads": 4, "first_head": 2, "head_step": 3}
 
 
 def test_copies_of_columns(tmp_path):

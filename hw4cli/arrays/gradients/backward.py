@@ -218,9 +218,13 @@ def backward_on_gpu(
     made: tuple[Operand, ...],
     kernel: str = AUTO,
     whole: bool = True,
+    views: tuple[int, ...] = (),
+    dscore: int = 0,
 ) -> Prepared | None:
     """Enqueue the launches that write dQ, dK and dV, from q, k, v, o and do, on the arrays' current stream; those of
-    the fastest kernel, or of the one named. `whole`: o and lse are of these keys, and of no others.
+    the fastest kernel, or of the one named. `whole`: o and lse are of these keys, and of no others. `views`: the
+    addresses of the arrays that a score names; `dscore`: that of the float32 (batch, heads, Nq, Nk) of zeros in which
+    the gradients of its scores are wanted.
 
     Returns the launches if they are all that arrays of these kinds need: for the addresses of q, k, v, o, do, dq, dk,
     dv, the LSE and scratch."""
@@ -233,7 +237,8 @@ def backward_on_gpu(
                 check_rows(x)
             launches = kernels.prepared(work, tuple(x.strides[:3] for x in operands), kernel, whole)
             scratch = empty_like(lse, (launches.scratch // FLOAT,))  # of the arrays' library: a graph may capture it
-            addresses = (*(x.address for x in operands), lse.address, address_of(scratch))
+            scores = (dscore,) if work.score and work.score.gradient else ()
+            addresses = (*(x.address for x in operands), *views, *scores, lse.address, address_of(scratch))
             launches.enqueue(addresses, stream.ptr)
             return None if staged.copies else launches
 

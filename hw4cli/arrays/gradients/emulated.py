@@ -18,6 +18,7 @@ from hw4cli.problem.workload import Workload
 from hw4cli.resources import kernel_path
 
 MADE = ("dQ", "dK", "dV", "scratch")
+SCORES = "gradients of scores"
 
 
 @dataclass(frozen=True)
@@ -50,17 +51,22 @@ def run_backward(
     source: Path | None = None,
     sms: int = 0,
     adds_as: int = 0,
+    views: tuple[Any, ...] = (),
+    scores: Any = None,
 ) -> Outcome:
     """The kernels on arrays (batch, heads, rows, d): float32, or uint16 whose words are fp16 or bf16. So many blocks at
     most, where blocks take tile after tile. `whole`: o and lse are of these keys, and of no others. `source`: a file in
     place of the kernel's own. `sms`: so many multiprocessors, if not as many as usual. `adds_as`: tensor cores add as
-    those of that compute capability do, or exactly."""
+    those of that compute capability do, or exactly. `views`: the arrays that a score names; `scores`: the float32
+    (batch, heads, Nq, Nk) of zeros in which gradients of scores are wanted."""
     props = replace(DEVICES[cc], sms=sms or DEVICES[cc].sms)
     planned = choice.plan(work, props, kernel, tile)
-    library = Library(shared_object(source or kernel_path(planned.source), planned.macros, cc, lanes, build))
+    library = Library(shared_object(source or kernel_path(planned.source), planned.defines, cc, lanes, build))
     library.add_as(adds_as)
     scratch = np.zeros(planned.scratch, np.uint8)
     given = {"Q": q, "K": k, "V": v, "O": o, "dO": do, "LSE": lse, "dQ": q, "dK": k, "dV": v, "scratch": scratch}
+    given |= {f"array {n} of the score": x for n, x in enumerate(views)}
+    given |= {} if scores is None else {SCORES: scores}
     buffer, starts = space([ctypes_span(x)[1] for x in given.values()], GAP)
     at = {}
     for (name, x), start in zip(given.items(), starts, strict=False):
@@ -69,11 +75,20 @@ def run_backward(
     for result in made:
         result.view(np.uint8).fill(0xFF)  # NaN, of every type
     matrices = tuple(matrix(at[name]) for name in ("Q", "K", "V", "O", "dO", *MADE[:3]))
-    arrays = Arrays(matrices, at["LSE"].ctypes.data, at["scratch"].ctypes.data, whole)
-    watched = [Watched(*ctypes_span(x), name in MADE, name) for name, x in at.items()]
+    arrays = Arrays(
+        matrices,
+        at["LSE"].ctypes.data,
+        at["scratch"].ctypes.data,
+        whole,
+        views=tuple(at[f"array {n} of the score"].ctypes.data for n in range(len(views))),
+        scores=0 if scores is None else at[SCORES].ctypes.data,
+    )
+    watched = [Watched(*ctypes_span(x), name in (*MADE, SCORES), name) for name, x in at.items()]
     passed = choice.arguments(planned, work, arrays, tensor_map)
     steps = planned.launches
     if choice.GRADIENTS[planned.variant].persistent:  # its blocks take tile after tile
         steps = tuple(step._replace(grid=min(step.grid, blocks)) if step.shared else step for step in steps)
     finished, findings = library.launches(steps, passed, watched, schedule, lanes)
+    if scores is not None:
+        scores[...] = at[SCORES]
     return Outcome((made[0], made[1], made[2]), findings, finished, tuple(library.counts))

@@ -12,6 +12,7 @@ from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.formulas import FLOAT
 from hw4cli.plans.launch import Matrix, Steps
 from hw4cli.plans.plan import Plan
+from hw4cli.plans.scoring import Heads
 from hw4cli.problem.workload import Span, Workload, runs
 
 
@@ -34,12 +35,15 @@ class BackwardOnGpu:
         """Enqueue a plan's launches on a stream of cupy's, on the current device; does not wait."""
         steps = tuple(m.steps for m in arrays.matrices)
         launches = self.prepared(work, steps, kernel, arrays.whole)
-        launches.enqueue((*(m.data for m in arrays.matrices), arrays.lse, arrays.scratch), stream.ptr)
+        scores = (arrays.scores,) if work.score and work.score.gradient else ()
+        addresses = *(m.data for m in arrays.matrices), *arrays.views, *scores, arrays.lse, arrays.scratch
+        launches.enqueue(addresses, stream.ptr)
 
     def _prepare(self, work: Workload, steps: tuple[Steps, ...], kernel: str = AUTO, whole: bool = True) -> Prepared:
-        """The launches for q, k, v, o, do, dq, dk and dv of these strides: their addresses, the LSE's and that of
-        scratch are asked for. Compiles the kernels, on the current device. Sequences are computed one run of equal
-        lengths after the other, each by the kernel that is the fastest for it."""
+        """The launches for q, k, v, o, do, dq, dk and dv of these strides: their addresses, those of the arrays that a
+        score names, of its gradients if they are wanted, of the LSE and of scratch are asked for. Compiles the kernels,
+        on the current device. Sequences are computed one run of equal lengths after the other, each by the kernel that
+        is the fastest for it."""
         if work.sequences:
             parts = [self._of_run(work, run, steps, kernel) for run in runs(work.sequences)]
             return prepared(self.gpu, [step for step, _ in parts], max(scratch for _, scratch in parts))
@@ -47,10 +51,11 @@ class BackwardOnGpu:
 
         def make(addresses: Addresses) -> bytes:
             matrices = tuple(Matrix(at, *step) for at, step in zip(addresses, steps, strict=False))
-            lse, scratch = addresses[8:]
-            return choice.arguments(planned, work, Arrays(matrices, lse, scratch, whole), encode)
+            views, scores, (lse, scratch) = _of_score(work, addresses)
+            arrays = Arrays(matrices, lse, scratch, whole, views=views, scores=scores)
+            return choice.arguments(planned, work, arrays, encode)
 
-        step = Step(Argument(make, 10), self.gpu.functions(planned), planned.launches)
+        step = Step(Argument(make, _count(work)), self.gpu.functions(planned), planned.launches)
         return prepared(self.gpu, (step,), planned.scratch)
 
     def _of_run(self, work: Workload, run: tuple[Span, int], steps: tuple[Steps, ...], kernel: str) -> tuple[Step, int]:
@@ -70,7 +75,24 @@ class BackwardOnGpu:
 
         def make(addresses: Addresses) -> bytes:
             matrices = tuple(map(matrix, addresses, steps, places))
-            lse, scratch = addresses[8:]
-            return choice.arguments(planned, alone, Arrays(matrices, lse + lse_at, scratch, True, lse_steps), encode)
+            views, scores, (lse, scratch) = _of_score(work, addresses)
+            heads = Heads(work.heads, first_batch=first.batch)
+            arrays = Arrays(matrices, lse + lse_at, scratch, True, lse_steps, views, scores, heads)
+            return choice.arguments(planned, alone, arrays, encode)
 
-        return Step(Argument(make, 10), self.gpu.functions(planned), planned.launches), planned.scratch
+        return Step(Argument(make, _count(work)), self.gpu.functions(planned), planned.launches), planned.scratch
+
+
+def _count(work: Workload) -> int:
+    """How many addresses are asked for."""
+    return 10 + (len(work.score.arrays) + work.score.gradient if work.score else 0)
+
+
+def _of_score(work: Workload, addresses: Addresses) -> tuple[tuple[int, ...], int, Addresses]:
+    """Of these addresses, those of the arrays that a score names, that of its gradients or 0, and the others behind the
+    matrices."""
+    rest = addresses[8:]
+    views, others = rest[: _count(work) - 10], rest[-2:]
+    if work.score and work.score.gradient:
+        return views[:-1], views[-1], others
+    return views, 0, others

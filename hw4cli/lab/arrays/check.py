@@ -189,7 +189,7 @@ def _far(trial: Trial, source: Path | None) -> tuple[Finding, ...]:
         ours = tuple(map(matrix, ("Q", "K", "V", "O", "dO", "dQ", "dK", "dV")))
         return gradients.arguments(plan, work, backward.Arrays(ours, at["LSE"], at["scratch"]), tensor_map)
 
-    library = Library(shared_object(source or kernel_path(plan.source), plan.macros, trial.cc, 32, RACE))
+    library = Library(shared_object(source or kernel_path(plan.source), plan.defines, trial.cc, 32, RACE))
     # Not where work is cut into parts, of which each block takes the next one until all are done.
     launches = [step for number, step in enumerate(plan.launches) if not (plan.cut and number == plan.main)]
     return far_findings(library, launches, inputs, made | {"scratch": sizes["scratch"]}, params)

@@ -73,7 +73,7 @@ def _plan_of(variant: Variant, part: Part, props: DeviceProperties, tile: Tile |
 
 
 def _compiled(variant: Variant, plan: Plan, props: DeviceProperties) -> Path:
-    return shared_object(kernel_path(plan.source), plan.macros, props.cc, props.lanes, COUNTS)
+    return shared_object(kernel_path(plan.source), plan.defines, props.cc, props.lanes, COUNTS)
 
 
 def model_of(counts: Counts) -> LaunchModel:

@@ -1,0 +1,33 @@
+"""What launches are passed where scores are changed before the softmax (problem/scores.py): kernels/score.cuh."""
+
+import struct
+from typing import NamedTuple
+
+from hw4cli.problem.scores import MOST_DIMENSIONS
+from hw4cli.problem.workload import Workload
+
+_HEAD = struct.Struct("<f6i4xQ")
+_VIEW = struct.Struct("<Q4q4i")
+
+
+class Heads(NamedTuple):
+    """Which heads a launch computes: so many of a batch, from a first one on, every so many."""
+
+    number: int
+    first: int = 0
+    step: int = 1
+    first_batch: int = 0
+
+
+def scoring(work: Workload, views: tuple[int, ...], gradient: int = 0, heads: Heads | None = None) -> bytes:
+    """The bytes of a workload's Scoring, none where it has no score: `views`, the arrays' addresses in their order, and
+    `gradient`, that of the float32 (batch, heads, Nq, Nk) in which gradients of scores are wanted. `heads`: those of a
+    launch, if not all."""
+    if not work.score:
+        return b""
+    number, first, step, batch = heads or Heads(work.heads)
+    parts = [_HEAD.pack(work.scale, batch, number, first, step, work.Nq, work.Nk, gradient)]
+    for address, array in zip(views, work.score.arrays, strict=True):
+        missing = (0,) * (MOST_DIMENSIONS - len(array.shape))
+        parts.append(_VIEW.pack(address, *array.strides, *missing, *array.shape, *missing))
+    return b"".join(parts) if views else parts[0] + bytes(_VIEW.size)

@@ -1,0 +1,450 @@
+"""What is done with scores before the softmax, in a user's words: `score="s - 0.1 * abs(i - j)"`, `keep="j >= i - 9"`.
+
+An expression has the names s (the score, scaled), b, h, i, j (batch, head, row, key), Nq and Nk; numbers, `inf`; arrays
+of one's own by index, `bias[b, h, i, j]`; + - * / // % **, comparisons, and, or, not, `x if c else y`; abs, min, max,
+exp, log, sqrt, tanh. Python's grammar reads it, and nothing else is let through; of C, `0.1f`, &&, || and ! are
+understood. The same tree becomes the kernels' text (`texts`), NumPy's arithmetic (`evaluate`) and, of a score, its
+slope (`slope_of`), by the rules of derivatives.
+"""
+
+import ast
+import functools
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from hw4cli.errors import InputError
+
+SCORE = "s"
+PLACES = ("b", "h", "i", "j", "Nq", "Nk")  # whole numbers
+MOST_ARRAYS, MOST_DIMENSIONS = 4, 4
+LONGEST = 2000  # letters of an expression
+FLOAT, INT, BOOL = "float", "int", "bool"  # types of expressions
+WORD = re.compile(r"[A-Za-z_]\w*")
+
+
+class Named(NamedTuple):
+    """An array that an expression names: what its elements are ("float32", "int32", "bool", or "element", of 16 bits as
+    Q's are), its shape, and its strides in elements."""
+
+    name: str
+    kind: str
+    shape: tuple[int, ...]
+    strides: tuple[int, ...]
+
+    @property
+    def type(self) -> str:
+        """That of an element, in an expression."""
+        return {"int32": INT, "bool": BOOL}.get(self.kind, FLOAT)
+
+
+@dataclass(frozen=True)
+class Score:
+    """What becomes of a score, and which pairs have one; "" for all as they are. `arrays`: those that either names."""
+
+    change: str = ""
+    keep: str = ""
+    arrays: tuple[Named, ...] = ()
+    gradient: bool = False  # whether the gradients of the changed scores themselves are wanted, too
+
+    @functools.cached_property
+    def trees(self) -> tuple[ast.expr, ast.expr | None]:
+        """Those of `change` and of `keep`."""
+        types = {one.name: one for one in self.arrays}
+        change = parsed("score", self.change or SCORE, types, FLOAT)
+        return change, parsed("keep", self.keep, types, BOOL) if self.keep else None
+
+    @property
+    def keeps_slope(self) -> bool:
+        """Whether the slope is 1 wherever there is a score: a bias, a mask."""
+        return _number(slope_of(self.trees[0])) == 1
+
+    @property
+    def texts(self) -> dict[str, str]:
+        """The kernels' macros: a score of s, b, h, i, j, and its slope (kernels/score.cuh)."""
+        change, keep = self.trees
+        write = _Writer({one.name: (n, one) for n, one in enumerate(self.arrays)})
+        texts = {"SCORE": write.float(change), "SCORE_SLOPE": write.float(slope_of(change))}
+        return texts | ({} if keep is None else {"SCORE_KEEPS": write(keep)})
+
+    @property
+    def numbers(self) -> dict[str, int]:
+        """The kernels' macros beside these."""
+        found = {"SCORED": 1, "SCORE_VIEWS": max(1, len(self.arrays)), "SCORE_SLOPES": int(not self.keeps_slope)}
+        return {**found, **({"SCORE_GRADIENT": 1} if self.gradient else {})}
+
+    def evaluate(
+        self, s: Any, places: Mapping[str, Any], arrays: Iterable[Any], slope: bool = False
+    ) -> tuple[Any, Any]:
+        """NumPy's answer: scores, -inf where they are not kept, and, if it is asked for, their slopes.
+
+        `places`: b and h as numbers, i as a column and j as a row of them, Nq and Nk; `arrays` in the order of ours."""
+        change, keep = self.trees
+        given = {**places, SCORE: s, **{one.name: array for one, array in zip(self.arrays, arrays, strict=True)}}
+        shape, kept = s.shape, None if keep is None else _value(keep, given)
+        found = _broadcast(_value(change, given), shape, s.dtype)
+        slopes = _broadcast(_value(slope_of(change), given), shape, s.dtype) if slope else None
+        if kept is not None:
+            import numpy as np
+
+            found = np.where(kept, found, s.dtype.type(-math.inf))
+            slopes = None if slopes is None else np.where(kept, slopes, s.dtype.type(0))
+        return found, slopes
+
+
+def _broadcast(x: Any, shape: tuple[int, ...], dtype: Any) -> Any:
+    import numpy as np
+
+    return np.broadcast_to(np.asarray(x, dtype), shape)
+
+
+# ---- From words
+
+
+def parsed(what: str, words: str, arrays: Mapping[str, Named], wanted: str) -> ast.expr:
+    """The tree of an expression of the wanted type. Raises InputError, with `what` it is, where the words are none."""
+    if len(words) > LONGEST:
+        raise InputError(f"{what} has {len(words):,} letters: give at most {LONGEST:,}")
+    python = re.sub(r"(?<=[\d.])[fF]\b", "", words).replace("&&", " and ").replace("||", " or ")
+    python = re.sub(r"!(?!=)", " not ", python)
+    try:
+        tree = ast.parse(python.strip(), mode="eval").body
+    except (SyntaxError, ValueError, RecursionError, MemoryError):
+        hint = ": of C's c ? x : y write x if c else y" if "?" in words else ""
+        raise InputError(f"{what} {words!r} is no expression{hint}") from None
+    try:
+        found = _type(tree, arrays, what == "score")
+    except RecursionError:
+        raise InputError(f"{what} is nested too deeply") from None
+    except _WrongError as wrong:
+        raise InputError(f"{what} {words!r}: {wrong}") from None
+    if BOOL in (found, wanted) and found != wanted:
+        kinds = {FLOAT: "a number", BOOL: "true or false", INT: "a number"}
+        raise InputError(f"{what} {words!r} is {kinds[found]}: give {kinds[wanted]}")
+    return tree
+
+
+class _WrongError(Exception):
+    """What is wrong with an expression, as a sentence without its subject."""
+
+
+NUMBERS: dict[type[ast.operator], str] = {
+    ast.Add: "+",
+    ast.Sub: "-",
+    ast.Mult: "*",
+    ast.Div: "/",
+    ast.FloorDiv: "//",
+    ast.Mod: "%",
+    ast.Pow: "**",
+}
+COMPARED: dict[type[ast.cmpop], str] = {
+    ast.Lt: "<",
+    ast.LtE: "<=",
+    ast.Gt: ">",
+    ast.GtE: ">=",
+    ast.Eq: "==",
+    ast.NotEq: "!=",
+}
+OF_FLOATS = ("exp", "log", "sqrt", "tanh")
+FUNCTIONS = {**dict.fromkeys(("abs", *OF_FLOATS), 1), "min": 2, "max": 2}
+LARGEST_POWER = 8
+
+
+def _type(tree: ast.expr, arrays: Mapping[str, Named], scored: bool) -> str:
+    """The type of an expression; _WrongError where it has none. `scored`: whether it may name s."""
+
+    def of(part: ast.expr) -> str:
+        return _type(part, arrays, scored)
+
+    def number(part: ast.expr) -> str:
+        if (found := of(part)) == BOOL:
+            raise _WrongError(f"{ast.unparse(part)} is true or false, and no number")
+        return found
+
+    def truth(part: ast.expr) -> str:
+        if of(part) != BOOL:
+            raise _WrongError(f"{ast.unparse(part)} is a number, and not true or false: compare it")
+        return BOOL
+
+    match tree:
+        case ast.Constant(value=bool()):
+            return BOOL
+        case ast.Constant(value=int(value)):
+            if abs(value) >= 1 << 31:
+                raise _WrongError(f"{value} does not fit 32 bits: write {value}.0")
+            return INT
+        case ast.Constant(value=float(value)):
+            if not math.isfinite(value) or abs(value) > 3e38:
+                raise _WrongError(f"{value} does not fit float32")
+            return FLOAT
+        case ast.Name(id="inf"):
+            return FLOAT
+        case ast.Name(id=name) if name == SCORE and scored:
+            return FLOAT
+        case ast.Name(id=name) if name in PLACES:
+            return INT
+        case ast.Name(id=name) if name in arrays:
+            raise _WrongError(f"{name} is an array: name an element, {name}[…]")
+        case ast.Name(id=name):
+            known = ", ".join([SCORE] * scored + [*PLACES, *arrays])
+            raise _WrongError(f"{name} is none of {known}")
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=part):
+            return number(part)
+        case ast.UnaryOp(op=ast.Not(), operand=part):
+            return truth(part)
+        case ast.BinOp(left=left, op=op, right=right) if type(op) in NUMBERS:
+            types = number(left), number(right)
+            if isinstance(op, ast.FloorDiv | ast.Mod):
+                if FLOAT in types:
+                    raise _WrongError(f"{ast.unparse(tree)}: {NUMBERS[type(op)]} is of whole numbers")
+                if not isinstance(right, ast.Constant) or not isinstance(right.value, int) or right.value < 1:
+                    raise _WrongError(
+                        f"{ast.unparse(tree)}: the right side of {NUMBERS[type(op)]} must be a number from 1 on"
+                    )
+                return INT
+            if isinstance(op, ast.Pow):
+                if not isinstance(right, ast.Constant) or right.value not in range(1, LARGEST_POWER + 1):
+                    raise _WrongError(f"{ast.unparse(tree)}: a power must be a whole number from 1 to {LARGEST_POWER}")
+                return types[0]
+            return FLOAT if FLOAT in types or isinstance(op, ast.Div) else INT
+        case ast.Compare(left=left, ops=ops, comparators=others) if all(type(op) in COMPARED for op in ops):
+            for part in (left, *others):
+                number(part)
+            return BOOL
+        case ast.BoolOp(values=parts):
+            for part in parts:
+                truth(part)
+            return BOOL
+        case ast.IfExp(test=test, body=body, orelse=other):
+            truth(test)
+            types = of(body), of(other)
+            if BOOL in types and types != (BOOL, BOOL):
+                raise _WrongError(f"{ast.unparse(tree)} is a number in one case, and true or false in the other")
+            return FLOAT if FLOAT in types else types[0]
+        case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in FUNCTIONS:
+            if len(args) != FUNCTIONS[name]:
+                count = FUNCTIONS[name]
+                raise _WrongError(f"{name}() takes {count} number{'s' * (count > 1)}, not {len(args)}")
+            types_ = [number(part) for part in args]
+            return FLOAT if FLOAT in types_ or name in OF_FLOATS else INT
+        case ast.Call(func=ast.Name(id=name)):
+            raise _WrongError(f"{name}() is none of {', '.join(FUNCTIONS)}")
+        case ast.Subscript(value=ast.Name(id=name), slice=index) if name in arrays:
+            indices = index.elts if isinstance(index, ast.Tuple) else [index]
+            if len(indices) != len(arrays[name].shape):
+                raise _WrongError(f"{name} has {len(arrays[name].shape)} dimensions, not {len(indices)}")
+            for part in indices:
+                if isinstance(part, ast.Slice) or of(part) != INT:
+                    raise _WrongError(f"{name}[{ast.unparse(part)}]: an index is a whole number")
+            return arrays[name].type
+        case ast.Subscript(value=ast.Name(id=name)):
+            raise _WrongError(f"{name} is no array that was given: {', '.join(arrays) or 'there is none'}")
+    raise _WrongError(f"{ast.unparse(tree)} is not understood: see the documentation of score= and keep=")
+
+
+# ---- The slope
+
+
+def _number(tree: ast.expr) -> float | None:
+    """What an expression always is, if it is a number that stands there."""
+    match tree:
+        case ast.Constant(value=int() | float() as value) if not isinstance(value, bool):
+            return float(value)
+        case ast.UnaryOp(op=ast.USub(), operand=part) if (found := _number(part)) is not None:
+            return -found
+    return None
+
+
+def _binary(left: ast.expr, op: ast.operator, right: ast.expr) -> ast.expr:
+    """The two put together, without sums with 0 and products with 0 or 1."""
+    a, b = _number(left), _number(right)
+    if isinstance(op, ast.Add) and 0 in (a, b):
+        return right if a == 0 else left
+    if isinstance(op, ast.Sub) and b == 0:
+        return left
+    if isinstance(op, ast.Mult):
+        if 0 in (a, b):
+            return ast.Constant(0.0)
+        if 1 in (a, b):
+            return right if a == 1 else left
+    if isinstance(op, ast.Div) and (a == 0 or b == 1):
+        return left
+    return ast.BinOp(left, op, right)
+
+
+def _call(name: str, *parts: ast.expr) -> ast.expr:
+    return ast.Call(ast.Name(name), list(parts), [])
+
+
+def _either(test: ast.expr, one: ast.expr, other: ast.expr) -> ast.expr:
+    same = _number(one) is not None and _number(one) == _number(other)
+    return one if same else ast.IfExp(test, one, other)
+
+
+def slope_of(tree: ast.expr) -> ast.expr:
+    """By how much an expression grows with s. Where it has a corner, that of one side."""
+    zero, one = ast.Constant(0.0), ast.Constant(1.0)
+    match tree:
+        case ast.Name(id=name) if name == SCORE:
+            return one
+        case ast.UnaryOp(op=ast.USub(), operand=part):
+            found = slope_of(part)
+            return zero if _number(found) == 0 else ast.UnaryOp(ast.USub(), found)
+        case ast.UnaryOp(op=ast.UAdd(), operand=part):
+            return slope_of(part)
+        case ast.BinOp(left=u, op=ast.Add() | ast.Sub() as op, right=v):
+            if isinstance(op, ast.Sub) and _number(slope_of(u)) == 0 and _number(slope_of(v)) != 0:
+                return ast.UnaryOp(ast.USub(), slope_of(v))
+            return _binary(slope_of(u), op, slope_of(v))
+        case ast.BinOp(left=u, op=ast.Mult(), right=v):
+            return _binary(_binary(slope_of(u), ast.Mult(), v), ast.Add(), _binary(u, ast.Mult(), slope_of(v)))
+        case ast.BinOp(left=u, op=ast.Div(), right=v):
+            of_v = _binary(_binary(u, ast.Mult(), slope_of(v)), ast.Div(), _binary(v, ast.Mult(), v))
+            return _binary(_binary(slope_of(u), ast.Div(), v), ast.Sub(), of_v)
+        case ast.BinOp(left=u, op=ast.Pow(), right=ast.Constant(value=int(n))):
+            power = one if n == 1 else ast.BinOp(u, ast.Pow(), ast.Constant(n - 1))
+            return _binary(_binary(ast.Constant(float(n)), ast.Mult(), power), ast.Mult(), slope_of(u))
+        case ast.IfExp(test=test, body=u, orelse=v):
+            return _either(test, slope_of(u), slope_of(v))
+        case ast.Call(func=ast.Name(id=name), args=[u]):
+            outer: dict[str, Callable[[], ast.expr]] = {
+                "abs": lambda: ast.IfExp(ast.Compare(u, [ast.Lt()], [zero]), ast.Constant(-1.0), one),
+                "exp": lambda: tree,
+                "log": lambda: _binary(one, ast.Div(), u),
+                "sqrt": lambda: _binary(ast.Constant(0.5), ast.Div(), tree),
+                "tanh": lambda: ast.BinOp(one, ast.Sub(), ast.BinOp(tree, ast.Mult(), tree)),
+            }
+            inner = slope_of(u)
+            return zero if _number(inner) == 0 else _binary(outer[name](), ast.Mult(), inner)
+        case ast.Call(func=ast.Name(id=name), args=[u, v]):
+            test = ast.Compare(u, [ast.LtE() if name == "min" else ast.GtE()], [v])
+            return _either(test, slope_of(u), slope_of(v))
+    return zero  # of places, numbers and elements
+
+
+# ---- The kernels' text
+
+
+class _Writer:
+    """Writes expressions as kernels have them; `arrays`: the number and the kind of each."""
+
+    def __init__(self, arrays: Mapping[str, tuple[int, Named]]) -> None:
+        self.arrays = arrays
+        self.named = {name: one for name, (_, one) in arrays.items()}
+
+    def type(self, tree: ast.expr) -> str:
+        """That of a part."""
+        return _type(tree, self.named, scored=True)
+
+    def float(self, tree: ast.expr) -> str:
+        """As a float."""
+        return self(tree) if self.type(tree) == FLOAT else f"T({self(tree)})"
+
+    def __call__(self, tree: ast.expr) -> str:
+        """A part, in brackets where it needs them."""
+        match tree:
+            case ast.Constant(value=bool(value)):
+                return str(int(value))
+            case ast.Constant(value=int(value)):
+                return str(value)
+            case ast.Constant(value=float(value)):
+                return f"T({value!r})"
+            case ast.Name(id="inf"):
+                return "T(SCORE_INFINITY)"
+            case ast.Name(id=name):
+                return name
+            case ast.UnaryOp(op=ast.Not(), operand=part):
+                return f"!({self(part)})"
+            case ast.UnaryOp(op=op, operand=part):
+                return f"({'-' if isinstance(op, ast.USub) else '+'}{self(part)})"
+            case ast.BinOp(left=left, op=ast.Pow(), right=ast.Constant(value=int(n))):
+                return f"({'*'.join([self(left)] * n)})"
+            case ast.BinOp(left=left, op=op, right=right):
+                floats = self.type(tree) == FLOAT
+                sides = (self.float(left), self.float(right)) if floats else (self(left), self(right))
+                if isinstance(op, ast.FloorDiv | ast.Mod):
+                    return f"score_{'floor' if isinstance(op, ast.FloorDiv) else 'rest'}({sides[0]},{sides[1]})"
+                if isinstance(op, ast.Div) and (divisor := _number(right)):  # which a GPU does not do as fast
+                    return f"({sides[0]}*T({1 / divisor!r}))"
+                return f"({sides[0]}{NUMBERS[type(op)]}{sides[1]})"
+            case ast.Compare(left=left, ops=ops, comparators=others):
+                parts = [left, *others]
+                pairs = zip(parts, ops, others, strict=False)
+                return "(" + "&&".join(f"{self(a)}{COMPARED[type(op)]}{self(b)}" for a, op, b in pairs) + ")"
+            case ast.BoolOp(op=op, values=parts):
+                return "(" + ("&&" if isinstance(op, ast.And) else "||").join(map(self, parts)) + ")"
+            case ast.IfExp(test=test, body=body, orelse=other):
+                write: Callable[[ast.expr], str] = self.float if self.type(tree) == FLOAT else self
+                return f"({self(test)}?{write(body)}:{write(other)})"
+            case ast.Call(func=ast.Name(id=name), args=args):
+                write = self.float if self.type(tree) == FLOAT else self
+                return f"score_{name}({','.join(map(write, args))})"
+            case ast.Subscript(value=ast.Name(id=name), slice=index):
+                indices = index.elts if isinstance(index, ast.Tuple) else [index]
+                number, one = self.arrays[name]
+                places = ",".join(map(self, indices))
+                element = f"element_at<{_ELEMENTS[one.kind]}>(w.views[{number}],{places})"
+                return f"T({element})" if one.type == FLOAT else f"({element}!=0)" if one.type == BOOL else element
+        raise AssertionError(ast.dump(tree))
+
+
+_ELEMENTS = {"float32": "float", "element": "ScoreElement", "int32": "int", "bool": "unsigned char"}
+
+
+# ---- NumPy's arithmetic
+
+
+def _value(tree: ast.expr, given: Mapping[str, Any]) -> Any:
+    """What an expression is, of arrays that broadcast to the scores' shape. Whole numbers are NumPy's int64, and
+    indices stay within an array, as kernels have it."""
+    import numpy as np
+
+    def of(part: ast.expr) -> Any:
+        return _value(part, given)
+
+    match tree:
+        case ast.Constant(value=value):
+            return value
+        case ast.Name(id="inf"):
+            return math.inf
+        case ast.Name(id=name):
+            return given[name]
+        case ast.UnaryOp(op=ast.Not(), operand=part):
+            return np.logical_not(of(part))
+        case ast.UnaryOp(op=op, operand=part):
+            return -of(part) if isinstance(op, ast.USub) else of(part)
+        case ast.BinOp(left=left, op=op, right=right):
+            a, b = of(left), of(right)
+            match op:
+                case ast.Add():
+                    return a + b
+                case ast.Sub():
+                    return a - b
+                case ast.Mult():
+                    return a * b
+                case ast.Div():
+                    return np.true_divide(a, b)
+                case ast.FloorDiv():
+                    return a // b
+                case ast.Mod():
+                    return a % b
+            return a**b
+        case ast.Compare(left=left, ops=ops, comparators=others):
+            compared = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal}
+            compared |= {"==": np.equal, "!=": np.not_equal}
+            parts = [of(part) for part in (left, *others)]
+            found = [compared[COMPARED[type(op)]](a, b) for a, op, b in zip(parts, ops, parts[1:], strict=False)]
+            return functools.reduce(np.logical_and, found)
+        case ast.BoolOp(op=op, values=parts_):
+            return functools.reduce(np.logical_and if isinstance(op, ast.And) else np.logical_or, map(of, parts_))
+        case ast.IfExp(test=test, body=body, orelse=other):
+            return np.where(of(test), of(body), of(other))
+        case ast.Call(func=ast.Name(id=name), args=args):
+            return {"min": np.minimum, "max": np.maximum}.get(name, getattr(np, name))(*map(of, args))
+        case ast.Subscript(value=ast.Name(id=name), slice=index):
+            array, indices = given[name], index.elts if isinstance(index, ast.Tuple) else [index]
+            within = (np.clip(of(part), 0, size - 1) for part, size in zip(indices, array.shape, strict=True))
+            return array[tuple(within)]
+    raise AssertionError(ast.dump(tree))

@@ -1,0 +1,35 @@
+#pragma once
+// SCORED: what a user does with scores before the softmax. hw4cli/problem/scores.py writes the macros: SCORE, a score of s, b, h,
+// i, j, Nq and Nk; SCORE_SLOPE, by how much it grows with s, and SCORE_SLOPES, whether that is not 1 everywhere; SCORE_KEEPS,
+// where it is defined, whether a pair has a score at all; SCORE_VIEWS, how many arrays these name at most, as element_at<T>(w.views[n], …).
+
+#ifndef SCORED
+#define SCORED 0
+#endif
+#ifndef SCORE_GRADIENT  // whether gradients of the changed scores are wanted
+#define SCORE_GRADIENT 0
+#endif
+
+#if SCORED
+// hw4cli/plans/scoring.py lays out the same bytes.
+struct ScoreView {  // an array of up to four dimensions; of those that it has
+    const void* data;
+    long long strides[4];  // in elements
+    int sizes[4];
+};
+struct Scoring {
+    float scale;  // of the products, from which s comes: the softmax itself then has the scale 1
+    int first_batch;
+    int heads, first_head, head_step;  // of a batch; float32: where heads are batches, which these are
+    int Nq, Nk;
+    int unused;
+    float* gradient;  // SCORE_GRADIENT: (batches, heads, Nq, Nk), of each pair
+    ScoreView views[SCORE_VIEWS];
+};
+// A head, and how many rows and keys there are.
+struct ScoredHead { int b, h, Nq, Nk; };
+__device__ __forceinline__ ScoredHead scored_head(const Scoring& w, int batch, int head) {
+    return {w.first_batch + batch, w.first_head + head * w.head_step, w.Nq, w.Nk};
+}
+
+#endif
