@@ -79,10 +79,11 @@ def run(
     findings = [str(one) for one in done.findings]
     lines = [line for line in (done.output + done.errors).splitlines() if "as expected" not in line]
     failure = next((line for line in lines if _FAILURE.search(line)), "")
+    cost = {"seconds": done.seconds, "bytes": done.peak}
     if done.end == ENDED and not done.status and not failure:
-        return {"outcome": RUNS, "why": "", "findings": findings, "seconds": done.seconds}
+        return {"outcome": RUNS, "why": "", "findings": findings, **cost}
     why = failure.strip() or done.why or f"exit status {done.status}"
-    return {"outcome": WRONG, "why": why, "findings": findings, "seconds": done.seconds}
+    return {"outcome": WRONG, "why": why, "findings": findings, **cost}
 
 
 def main() -> int:
@@ -93,6 +94,7 @@ def main() -> int:
     parser.add_argument("--include", type=Path, action="append", default=[])
     parser.add_argument("--seconds", type=float, default=60.0)
     parser.add_argument("--unwatched", action="store_true", help="for the answer alone")
+    parser.add_argument("--cost", action="store_true", help="also unwatched, for what watching costs")
     parser.add_argument("--only", default="", help="a regular expression for what is to be run")
     parser.add_argument("--record", type=Path, help="a file of JSON, a line for each program")
     given = parser.parse_args()
@@ -100,6 +102,9 @@ def main() -> int:
     lines = []
     for program in programs:
         result = run(program, given.folder, include=given.include, seconds=given.seconds, watched=not given.unwatched)
+        if given.cost and result["outcome"] == RUNS:
+            plain = run(program, given.folder, include=given.include, seconds=given.seconds, watched=False)
+            result |= {"plain": plain["seconds"], "plain_bytes": plain["bytes"]} if plain["outcome"] == RUNS else {}
         lines.append({"program": program.name, **result})
         findings = result["findings"]
         assert isinstance(findings, list)

@@ -72,11 +72,12 @@ def main() -> None:
     for line in LIST.read_text(encoding="utf-8").splitlines():
         if line.startswith("#"):
             continue
-        name, commit, files, arguments, sizes, macros, others, _ = line.split("\t")
-        versions = [(AFTER, commit, "right"), (BEFORE, f"{commit}^", "buggy")]
+        name, commit, files, arguments, sizes, macros, others, _, *reasons = line.split("\t")
+        wrong, hidden = [*reasons, "", ""][:2]
+        versions = [(AFTER, commit, "right", wrong), (BEFORE, f"{commit}^", "buggy", hidden)]
         if commit.startswith(UNREPAIRED):
-            versions = [(BEFORE, commit[1:], "buggy")]
-        for folder, revision, what in versions:
+            versions = [(BEFORE, commit[1:], "buggy", hidden)]
+        for folder, revision, what, reason in versions:
             own = new / folder / name / f"{name}-cuda"
             for other in [*others.split(), f"{name}-cuda"]:  # what is its own last
                 extracted(given.repository, revision, other, own)
@@ -88,7 +89,7 @@ def main() -> None:
             named = after if after and folder == AFTER else before
             paths = [str((own / file).resolve().relative_to(new)) for file in named.split()]
             words = arguments.format(data=new / "data", program=own)
-            rows.append(f"{' '.join(paths)}\t{what}\t\t{macros}\t{words}")
+            rows.append(f"{' '.join(paths)}\t{'excluded' if reason else what}\t{reason}\t{macros}\t{words}")
     (new / "reported.tsv").write_text("".join(f"{row}\n" for row in rows), encoding="utf-8")
 
 

@@ -3,8 +3,9 @@
 `build SUITE FOLDER -o MADE [options of benchmarks.measure.suites] -- ARGUMENTS` compiles the programs of a suite that
 show their mistake in one execution, and the right ones, by nvcc for an H100, and adds them to the folder MADE. `run
 MADE -o RECORD` runs each of compute-sanitizer's four tools on each of them, on a machine with the GPU, where nothing of
-this project but this file is needed. `compare RECORD SUITE=FINDINGS...` makes the table, from what
-`benchmarks.measure.suites --record` has written.
+this project but this file is needed. `compare FINDINGS... -o RECORD` puts both into the record that the pages show
+(benchmarks/pages/suites.py): SUITE=FILE is what `benchmarks.measure.suites --record` or `programs --record` has written
+of a suite, several files of one suite are one, and --beside FILE is the record of `run`.
 """
 
 import argparse
@@ -225,7 +226,34 @@ def read(text: str) -> dict[str, Any]:
     return {"outcome": outcome, "errors": errors, "warnings": warnings, "first": first}
 
 
-COMMANDS = {"build": build, "run": run}
+def compare(words: Sequence[str]) -> None:
+    """Put what the emulator and the tools found into one record, a line for each program."""
+    parser = argparse.ArgumentParser(description="Make the record that the pages show.")
+    parser.add_argument("findings", nargs="+", help="SUITE=FILE")
+    parser.add_argument("--beside", type=Path, help="the record of `run`")
+    parser.add_argument("--commit", required=True, help="of the emulator that ran")
+    parser.add_argument("-o", "--output", type=Path, required=True)
+    given = parser.parse_args(words)
+    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    for word in given.findings:
+        suite, name = word.split("=", 1)
+        for text in Path(name).read_text(encoding="utf-8").splitlines():
+            line = json.loads(text)
+            row = rows.setdefault((suite, line["program"]), {"suite": suite, "program": line["program"]})
+            row |= {"expected": line.get("expected", "runs"), "hw4": line["outcome"], "note": bool(line.get("note"))}
+            row |= {key: line[key] for key in ("seconds", "plain", "bytes", "plain_bytes") if "plain" in line}
+    beside = json.loads(given.beside.read_text(encoding="utf-8")) if given.beside else {"programs": []}
+    for line in beside.pop("programs"):
+        if row := rows.get((line["suite"], line["program"]), {}):
+            runs = {tool: {key: one[key] for key in ("outcome", "first")} for tool, one in line["runs"].items()}
+            row |= {"tools": runs} if "problem" not in line else {"problem": line["problem"]}
+    head = {"schema": 1, "kind": "suites", "date": time.strftime("%Y-%m-%d"), "commit": given.commit, **beside}
+    lines = ",\n".join(f"  {json.dumps(row)}" for row in rows.values())
+    fields = "".join(f' "{key}": {json.dumps(value)},\n' for key, value in head.items())
+    given.output.write_text(f'{{\n{fields} "rows": [\n{lines}\n ]\n}}\n', encoding="utf-8")
+
+
+COMMANDS = {"build": build, "run": run, "compare": compare}
 
 
 def main() -> None:

@@ -22,6 +22,7 @@ from benchmarks.pages import (
     profiles,
     rows,
     scaling,
+    suites,
     table,
     tuning,
 )
@@ -71,6 +72,9 @@ VIEWS: dict[str, table.View] = {
     "predictions": scaling.predictions,
     "nodes": scaling.over_nodes,
     "predicted": predicted.factors,
+    "recall": suites.recall,
+    "beside": suites.beside,
+    "cost": suites.cost,
 }
 
 

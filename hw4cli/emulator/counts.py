@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from hw4cli.emulator.report import frames_of, is_runtime
 from hw4cli.errors import MachineError
 
+REQUEST = 32  # lanes, of AMD's wavefronts a half
 SECTOR, WAVEFRONT = 32, 128  # bytes: of global memory, in one piece; of shared memory, at a time
 CODE, INSTRUCTIONS = "code", "instructions"
 NOT_MEETINGS = (CODE, INSTRUCTIONS)  # of what has neither bytes nor an amount
@@ -102,7 +103,7 @@ class Counts:
     while ago (`near_block`) or longer; the same block, by how many accesses of global memory a thread had made
     meanwhile (`again`: 0, 1, 2 to 3, 4 to 7, ...). How often warps wait for loads of global and of shared memory, with
     eight under way at a time; and the instructions of warps beside loads and stores, of floating-point numbers and
-    others.
+    others. `width`: the lanes of a warp, 64 in a HIP program, whose requests are counted in halves of 32.
     """
 
     symbol: str
@@ -121,6 +122,7 @@ class Counts:
     waits_shared: int = 0
     floats: int = 0
     others: int = 0
+    width: int = 32
 
     def __add__(self, other: "Counts") -> "Counts":
         lines: dict[tuple[str, str], Line] = {}
@@ -131,9 +133,10 @@ class Counts:
         numbers = {
             one.name: getattr(self, one.name) + getattr(other, one.name)
             for one in fields(Counts)
-            if one.name not in ("symbol", "threads", "lines", "again")
+            if one.name not in ("symbol", "threads", "lines", "again", "width")
         }
-        return Counts(self.symbol, threads=self.threads, lines=tuple(lines.values()), again=again, **numbers)
+        own = {"threads": self.threads, "width": self.width}
+        return Counts(self.symbol, lines=tuple(lines.values()), again=again, **own, **numbers)
 
     def total(self, name: str, *what: str) -> int:
         """The sum of a number over all lines of these kinds: a whole one, or its first words up to a comma."""
@@ -185,7 +188,13 @@ class Counts:
         """Of a warp's lanes, the share that takes part, on average over all instructions that it executes."""
         code = [line for line in self.lines if line.what == INSTRUCTIONS]
         warps = sum(line.times for line in code)
-        return sum(line.lanes for line in code) / (32 * warps) if warps else 1.0
+        return sum(line.lanes for line in code) / (self.width * warps) if warps else 1.0
+
+    def lanes_of(self, line: Line) -> float | None:
+        """Of the lanes that a line's requests or executions have, the share that takes part; None where they are none
+        of a warp's."""
+        most = line.times * (REQUEST if line.bytes else self.width)
+        return line.lanes / most if most > 0 and line.lanes <= most else None
 
 
 class Entry(NamedTuple):

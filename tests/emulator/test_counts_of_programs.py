@@ -141,3 +141,30 @@ def test_what_was_asked_for_again_is_in_a_cache_until_that_is_full():
     work = Work("twice", 1, 128, 0, amounts | again)
     assert missed(work, work.amounts, 256 << 10) == 32768
     assert missed(work, work.amounts, 4 << 20) == 0
+
+
+HALVES = """#include <hip/hip_runtime.h>
+__global__ void whole(float* y, const float* x) { const int i = blockIdx.x * 256 + threadIdx.x; y[i] = 2 * x[i]; }
+__global__ void halves(float* y, const float* x) { if (threadIdx.x % 64 < 32) y[threadIdx.x] = 2 * x[threadIdx.x]; }
+int main()
+{
+    float *x, *y;
+    hipMalloc(&x, 4096), hipMalloc(&y, 4096), hipMemset(x, 0, 4096);
+    whole<<<4, 256>>>(y, x);
+    halves<<<1, 256>>>(y, x);
+    hipFree(x), hipFree(y);
+}
+"""
+
+
+@slow
+def test_a_hip_program_s_lanes_are_those_of_wavefronts_of_64_and_its_requests_are_of_32(tmp_path):
+    (tmp_path / "halves.hip").write_text(HALVES)
+    done = run_here("check", "halves.hip", "--run", "--counts", "-o", "counts.json", cwd=tmp_path)
+    assert done.returncode == 0, done.stderr
+    whole, halves = json.loads((tmp_path / "counts.json").read_text())[1:]
+    assert (whole["active_lanes"], whole["launches"]) == (1.0, 1)
+    assert 0.5 <= halves["active_lanes"] < 1.0  # half of each wavefront has at most to compare
+    loads = [line for line in whole["lines"] if line["what"] == "load, global"]
+    assert [(line["times"], line["lanes"]) for line in loads] == [(1024 // 32, 1024)]
+    assert "200%" not in done.stdout

@@ -111,7 +111,8 @@ def count_program(
     times = {each: [_time(work, each) for work in works_of(execution, lanes)] for each in GPUS}
     width = columns(sys.stdout)
     counted = [
-        replace(one, symbol=launch.kernel) for one, launch in zip(execution.counts, execution.launches, strict=True)
+        replace(one, symbol=launch.kernel, width=lanes)
+        for one, launch in zip(execution.counts, execution.launches, strict=True)
     ]
     by_kernel = _merged(counted)
     launches = {name: sum(one.times for one in execution.launches if one.kernel == name) for name in by_kernel}
@@ -260,7 +261,7 @@ def _by_launch(counts: "Sequence[Counts]", width: int | None, launches: Mapping[
 
 
 def _by_line(counts: "Sequence[Counts]", width: int | None) -> str:
-    rows = [(clocks_of(line), one.symbol, line) for one in counts for line in one.lines]
+    rows = [(clocks_of(line), one, line) for one in counts for line in one.lines]
     all_clocks = sum(clocks for clocks, _, _ in rows) or 1.0
     rows.sort(key=lambda row: -row[0])
     several = len(counts) > 1
@@ -276,17 +277,17 @@ def _by_line(counts: "Sequence[Counts]", width: int | None) -> str:
     ]
     lines = [
         [
-            *([symbol] if several else []),
+            *([one.symbol] if several else []),
             line.where,
             line.what,
             f"{line.times:,}",
             _ratio(line.sectors, line.times),
             _ratio(*_turns(line)),
             f"{line.amount:,}" if line.amount and not line.bytes else "-",
-            f"{line.lanes / 32 / line.times:.0%}" if line.times and line.lanes <= 64 * line.times else "-",
+            "-" if (share := one.lanes_of(line)) is None else f"{share:.0%}",
             f"{clocks / all_clocks:.0%}",
         ]
-        for clocks, symbol, line in rows[:LINES]
+        for clocks, one, line in rows[:LINES]
         if clocks
     ]
     return tables.plain([*header, "share"], lines, width)
