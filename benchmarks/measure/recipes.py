@@ -244,6 +244,7 @@ def of_arrays() -> dict[str, Recipe]:
         "windows": Recipe(
             "windows/GPU.json", "windows of keys, beside all keys and torch's", "benchmarks.measure.windows"
         ),
+        "wide": Recipe("wide/GPU.json", "rows of more than 128 columns, beside torch's", "benchmarks.measure.wide"),
         "exactness": Recipe(
             "GPU-exactness.json",
             "16 bits: the largest error of 1024 rows, and the norm's",

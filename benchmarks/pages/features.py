@@ -25,6 +25,7 @@ N, LENGTHS = 4096, (4096, 1000, 300)
 SEQUENCES = tuple(Span(n, 0, length, 0, length) for n, length in enumerate(LENGTHS))
 PLAIN = Workload(FLOAT16, 3, 16, 16, N, N, 64)
 EACH = "; a launch for each run of equal lengths"
+PADDED = ", with zero columns"
 
 # Of each feature, a workload that has it, and how a small call asks for it.
 FEATURES: dict[str, tuple[Workload, dict[str, Any]]] = {
@@ -34,6 +35,7 @@ FEATURES: dict[str, tuple[Workload, dict[str, Any]]] = {
     "heads that share K and V": (replace(PLAIN, kv_heads=4), {"kv_heads": 1}),
     "a d that is no multiple of 8": (replace(PLAIN, d=59), {"d": 59}),
     "d above 128, to 256": (replace(PLAIN, d=256), {"d": 256}),
+    "V of another d (192, 128)": (replace(PLAIN, d=192, dv=128), {"d": 192, "dv": 128}),
     "`lengths`, `cu_seqlens`": (replace(PLAIN, sequences=SEQUENCES), {"lengths": [5, 3]}),
     "`lengths` and `window`": (
         replace(PLAIN, causal=True, window=1024, sequences=SEQUENCES),
@@ -49,7 +51,6 @@ REFUSED: dict[str, dict[str, Any]] = {
     "softcap": {"softcap": 30.0},
     "paged keys": {"block_table": None},
     "d above 256": {"d": 264},
-    "V of another d": {"dv": 8},
 }
 
 
@@ -73,9 +74,9 @@ def kernels(found: list[str]) -> str:
 
 def forward16(work: Workload) -> str:
     """What answers a workload of 16 bits on each kind of GPU."""
-    names = [kernel16(work, props) for props in GPUS.values()]
+    names = [kernel16(work.of_one_width, props) for props in GPUS.values()]
     assert all(ENTRIES16[name].sequences for name in names) or not work.sequences
-    return kernels(names)
+    return kernels(names) + PADDED * bool(work.dv)
 
 
 def forward32(work: Workload) -> str:
@@ -84,13 +85,14 @@ def forward32(work: Workload) -> str:
         return kernels([FLASH.name]) + EACH * bool(work.sequences)
     names = [candidates(AUTO, props, "", work.d, work.Nk, work.causal)[0][0] for props in GPUS.values()]
     assert all(name in VARIANTS for name in names)
-    return kernels(names) + EACH * bool(work.sequences)
+    return kernels(names) + EACH * bool(work.sequences) + PADDED * bool(work.dv)
 
 
 def gradients(work: Workload) -> str:
     """What computes the gradients on each kind of GPU."""
     alone = work.alone(work.sequences[0]) if work.sequences else work
-    return kernels([fastest(alone, props) for props in GPUS.values()]) + EACH * bool(work.sequences)
+    found = kernels([fastest(alone.of_one_width, props) for props in GPUS.values()])
+    return found + EACH * bool(work.sequences) + PADDED * bool(work.dv)
 
 
 def on_cpu(asked: dict[str, Any]) -> str:

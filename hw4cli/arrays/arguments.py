@@ -79,16 +79,16 @@ def checked_workload(
     ValueError where they do not fit together, or where the scale is no number with which kernels can compute."""
     if dtype not in dtypes:
         raise TypeError(f"q is {dtype}: give {', '.join(dtypes[:-1])} or {dtypes[-1]}")
-    if k != v:
-        raise ValueError(f"k and v differ in shape: (batch, heads, N, d) are {tuple(k)} and {tuple(v)}")
+    if k[:3] != v[:3]:
+        raise ValueError(f"k and v differ in batch, heads or N: (batch, heads, N, d) are {tuple(k)} and {tuple(v)}")
     (batch, heads, Nq, d), (kv_batch, kv_heads, Nk, kv_d) = q, k
     shapes = f"{tuple(q)} and {tuple(k)}"
     if (batch, d) != (kv_batch, kv_d):
         raise ValueError(f"q and k differ in batch or d: (batch, heads, N, d) are {shapes}")
-    if 0 in q or 0 in k:
-        raise ValueError(f"there is nothing to compute: (batch, heads, N, d) of q and k are {shapes}")
+    if 0 in q or 0 in v:
+        raise ValueError(f"there is nothing to compute: (batch, heads, N, d) of q and v are {tuple(q)} and {tuple(v)}")
     check_align(align)
-    work = masked(Workload(dtype, batch, heads, kv_heads, Nq, Nk, d), causal, align, window)
+    work = masked(Workload(dtype, batch, heads, kv_heads, Nq, Nk, d, dv=v[3]), causal, align, window)
     if problem := size_problem(work):
         raise ValueError(problem)
     return work if scale is None else replace(work, scale=_checked_scale(scale))

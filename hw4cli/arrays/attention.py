@@ -45,7 +45,7 @@ from hw4cli.arrays.sequences import (
     part_of,
     sequences_of,
 )
-from hw4cli.arrays.staged import Staged, is_loadable
+from hw4cli.arrays.staged import Staged, are_loadable
 from hw4cli.device.gpu import Gpu, import_cupy
 from hw4cli.device.launcher import Prepared, forgets
 from hw4cli.plans.dispatch import AUTO
@@ -82,15 +82,15 @@ def attention(
     """O = softmax(scale Q Kᵀ) V, for arrays of NumPy (on the CPU), CuPy or torch (on their GPU, on the current stream).
 
     q is (batch, heads, Nq, d), k and v are (batch, kv_heads, Nk, d), or with layout="BNHD" (batch, N, heads, d); heads
-    is a multiple of kv_heads. Elements are float16, bfloat16 or float32; d is 1 to 256.
+    is a multiple of kv_heads. Elements are float16, bfloat16 or float32; d is 1 to 256. v, and O, may have another d.
     causal: row i sees the keys up to i + Nk - Nq, or, with align="top-left", up to i; a row that sees none gives 0.
     window: (left, right), of how many keys before this one, and behind it, row i sees no others; None for all, and
     causal, none behind it. Time is that of the keys that are seen.
     scale: 1/sqrt(d) by default. `max_error`, the error that is allowed, and `bounds`, the largest |element| of q, k and
     v, choose the kernel; without bounds they are read, which waits for the GPU: float32 always, 16 bits for max_error.
 
-    Returns O, like q, or `out` where it is given; with return_lse also the float32 (batch, heads, Nq) logarithms of the
-    sums of exp(score), -inf where a row sees no key.
+    Returns O, like q with v's columns, or `out` where it is given; with return_lse also the float32 (batch, heads, Nq)
+    logarithms of the sums of exp(score), -inf where a row sees no key.
 
     Sequences of several lengths, as lists or arrays of integers: of padded arrays, `lengths` are the numbers of keys of
     each batch, `q_lengths` those of rows, all of them where they are not given, with the padding behind or before them;
@@ -149,10 +149,10 @@ def attention(
     allowed, reach = checked_error(max_error), checked_bounds(bounds)
     _check_kernel(kernel, work, operands[0])
     like_q = operands[0]
-    result = empty_like(like_q, like_q.array.shape) if out is None else out
+    result = empty_like(like_q, (*like_q.array.shape[:-1], work.value_columns)) if out is None else out
     o = operand("out", result, layout)
     if out is not None:
-        _check_place(o, operands)
+        _check_place(o, operands, work)
     lse = empty_like(like_q, (work.batch, work.heads, work.Nq), FLOAT32) if return_lse else None
     if like_q.library == NUMPY:
         if work.dtype != FLOAT32 and allowed is not None:
@@ -165,13 +165,22 @@ def attention(
     return (result, lse) if return_lse else result
 
 
-def _check_place(o: Operand, operands: tuple[Operand, ...]) -> None:
+def _check_place(o: Operand, operands: tuple[Operand, ...], work: Workload) -> None:
     """Raise TypeError or ValueError unless O can be written there."""
     q = operands[0]
     check_like(o, q, "q")
-    if o.shape != q.shape:
-        raise ValueError(f"out has shape {tuple(o.array.shape)}: give that of q, {tuple(q.array.shape)}")
+    if problem := shape_problem(o, q, work):
+        raise ValueError(problem)
     check_out(o, operands)
+
+
+def shape_problem(x: Operand, q: Operand, work: Workload) -> str | None:
+    """What is wrong with the shape of an array that is to have the rows of Q, and V's columns; None if nothing is."""
+    if x.shape == (*q.shape[:3], work.value_columns):
+        return None
+    wanted = (*q.array.shape[:-1], work.value_columns)
+    of = "that of q" if not work.dv else "that of q with v's columns"
+    return f"{x.name} has shape {tuple(x.array.shape)}: give {of}, {wanted}"
 
 
 def _of_sequences(
@@ -187,10 +196,10 @@ def _of_sequences(
     allowed = checked_error(options["max_error"])
     _check_kernel(options["kernel"], work, operands[0])
     like_q = operands[0]
-    result = empty_like(like_q, tuple(arrays[0].shape)) if out is None else out
+    result = empty_like(like_q, (*arrays[0].shape[:-1], work.value_columns)) if out is None else out
     o = four_dimensions("out", result, layout, packed)
     if out is not None:
-        _check_place(o, operands)
+        _check_place(o, operands, work)
     rows = work.batch, work.heads, work.Nq
     lse = empty_like(like_q, rows[1:] if packed else rows, FLOAT32) if options["return_lse"] else None
     gaps = not sequences.fills_rows
@@ -205,7 +214,7 @@ def _of_sequences(
         found = absmax(operands)
         bounds = found if all(map(math.isfinite, found)) else None
     at_once = work.dtype != FLOAT32 and takes_sequences(options["kernel"])
-    if like_q.library != NUMPY and at_once and (not gaps or is_loadable(like_q)):
+    if like_q.library != NUMPY and at_once and (not gaps or are_loadable((*operands, o))):
         check_enqueued(arrays[0])
         each = sequences.of(work, options["align"])
         if each.sequences:
@@ -295,7 +304,7 @@ def attention_on_gpu(
         half, float32 = _opened(q.device or 0)
         stream = stream_of(q, cupy)
         with Staged(float32.gpu, stream, operands[:3], operands[3:]) as staged:
-            (q, k, v), (o,) = staged.given, staged.made
+            (q, k, v), (o,), work = staged.given, staged.made, work.of_one_width
             if work.dtype == FLOAT32:
                 chosen = float32.kernel(work, (q, k, v), kernel, max_error, bounds, stream)
                 launches = float32.compute(work, (q, k, v, o), lse, chosen, stream, views)
@@ -322,7 +331,7 @@ def launches_for(
     """The launches of a kernel that write O, the last operand, and an LSE if it is wanted, for arrays of these kinds
     that the checks have passed; None where arrays are read or copied before. See attention_on_gpu for the addresses."""
     q = operands[0]
-    if not is_loadable(q):
+    if not are_loadable(operands):
         return None
     with import_cupy().cuda.Device(q.device):
         half, float32 = _opened(q.device or 0)

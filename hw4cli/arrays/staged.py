@@ -1,4 +1,5 @@
-"""Arrays of a head size that kernels cannot load: copies whose rows have zero columns up to the next multiple.
+"""Arrays of a head size that kernels cannot load: copies whose rows have zero columns up to the next multiple. Where V
+has another number of columns than Q, for kernels that do not know of it: up to that of the widest.
 
 Kernels load 16 bytes of a row at once: 4 columns of float32, 8 of 16 bits. Arrays of any other d are copied to such
 rows by one launch of kernels/columns.cu, whatever their strides, and what is written comes back by another. The copies
@@ -28,13 +29,17 @@ class Staged(AbstractContextManager["Staged"]):
     kernel that copies is not compiled yet.
     """
 
-    def __init__(self, gpu: Gpu, stream: Any, given: Sequence[Operand], made: Sequence[Operand]) -> None:
+    def __init__(
+        self, gpu: Gpu, stream: Any, given: Sequence[Operand], made: Sequence[Operand], alike: bool = True
+    ) -> None:
+        """`alike`: all get as many columns as the widest."""
         self._gpu, self._stream, self._given, self._made = gpu, stream, tuple(given), tuple(made)
-        self.given, self.made, first = self._given, self._made, given[0]
-        self.copies = not is_loadable(first)
+        self.given, self.made = self._given, self._made
+        self.copies = not are_loadable((*given, *made), alike)
         if self.copies:
-            check_capture(first, gpu.is_compiled(columns.CODE))
-            self.given, self.made = (tuple(map(_wide, operands)) for operands in (given, made))
+            check_capture(given[0], gpu.is_compiled(columns.CODE))
+            least = max(x.shape[3] for x in (*given, *made)) if alike else 0
+            self.given, self.made = (tuple(_wide(x, least) for x in operands) for operands in (given, made))
 
     def __enter__(self) -> Self:
         if self.copies:
@@ -46,14 +51,19 @@ class Staged(AbstractContextManager["Staged"]):
             self._copy(self.made, self._made)
 
     def _copy(self, sources: Sequence[Operand], targets: Sequence[Operand]) -> None:
-        step, passed = _launch(targets[0].element, tuple(map(_place, sources)), tuple(map(_place, targets)))
+        pairs = [(source, target) for source, target in zip(sources, targets, strict=True) if source is not target]
+        if not pairs:
+            return
+        each = (tuple(map(_place, some)) for some in zip(*pairs, strict=True))
+        step, passed = _launch(targets[0].element, *each)
         with self._stream:
             self._gpu.copy(step, passed, self._stream)
 
 
-def is_loadable(x: Operand) -> bool:
-    """Whether rows of so many columns are whole chunks of 16 bytes."""
-    return stored_d(x.shape[3], x.element) == x.shape[3]
+def are_loadable(operands: Sequence[Operand], alike: bool = True) -> bool:
+    """Whether the rows of all are whole chunks of 16 bytes; `alike`: and all of as many columns."""
+    widths = {x.shape[3] for x in operands}
+    return (len(widths) == 1 or not alike) and all(stored_d(d, operands[0].element) == d for d in widths)
 
 
 # Small arrays are computed again and again, at the same addresses: what the launches need is made once.
@@ -78,17 +88,20 @@ def _launch(element: int, sources: tuple[Place, ...], targets: tuple[Place, ...]
 
 
 @lru_cache(REMEMBERED)
-def _one_after_the_other(shape: tuple[int, ...], element: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The shape of an array with rows that kernels can load, and its strides, as an Operand has them."""
-    batch, heads, rows, d = shape
-    wide = stored_d(d, element)
+def _one_after_the_other(shape: tuple[int, ...], wide: int) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The shape of an array with so wide rows, and its strides, as an Operand has them."""
+    batch, heads, rows, _ = shape
     steps = heads * rows * wide, rows * wide, wide, 1
     whole = batch, heads, rows, wide
     return whole, tuple(step if size > 1 else 0 for step, size in zip(steps, whole, strict=True))
 
 
-def _wide(x: Operand) -> Operand:
-    """A new array of the same library for the same rows."""
-    shape, strides = _one_after_the_other(x.shape, x.element)
+def _wide(x: Operand, least: int) -> Operand:
+    """A new array of the same library for the same rows, with so many columns at least; the same one if it has them,
+    and kernels can load them."""
+    columns = stored_d(max(x.shape[3], least), x.element)
+    if columns == x.shape[3]:
+        return x
+    shape, strides = _one_after_the_other(x.shape, columns)
     array = empty_like(x, shape)
     return Operand(x.name, x.library, x.dtype, shape, strides, address_of(array), x.device, array, "BHND")

@@ -102,7 +102,8 @@ class ArrayKernel(Contender):
         gpu, work, planned = self._timer.gpu, self._case.work, self.planned()
         gpu.functions(planned)
         self._arrays, stream = data.arrays, gpu.cupy.cuda.Stream.null
-        self._staged = Staged(gpu, stream, *operands_of(work, data.arrays, "qkv", "o"))
+        given, made = operands_of(work, data.arrays, "qkv", "o")
+        self._staged = Staged(gpu, stream, given, made)
         (q, k, v), (o,) = self._staged.given, self._staged.made
         self._launch: Callable[[], object]
         if self._kernel in KERNELS16:

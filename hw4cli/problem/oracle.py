@@ -92,7 +92,7 @@ def exact_heads(
     shared = q.reshape(q.shape[0], kv_heads, q.shape[1] // kv_heads, *q.shape[2:])
     last = offset if causal else None
     found = exact_rows(shared, k[:, :, None], v[:, :, None], offset=last, scale=scale, window=window)
-    return found[0].reshape(q.shape), found[1].reshape(q.shape[:3])
+    return found[0].reshape(*q.shape[:3], v.shape[3]), found[1].reshape(q.shape[:3])
 
 
 def exact_gradients(
@@ -108,9 +108,9 @@ def exact_gradients(
 ) -> tuple[Any, Any, Any]:
     """dQ, dK and dV of attention, in float64, where O has the gradient dO.
 
-    The arrays are do and q (batch, heads, Nq, d), k and v (batch, kv_heads, Nk, d); heads is a multiple of kv_heads.
-    `causal`: row i sees the keys 0 to i + offset, of these the last `window` ones unless that is 0. Some rows of the
-    scores of a head are held at once.
+    The arrays are do and q (batch, heads, Nq, d), k and v (batch, kv_heads, Nk, d), do and v perhaps of another d;
+    heads is a multiple of kv_heads. `causal`: row i sees the keys 0 to i + offset, of these the last `window` ones
+    unless that is 0. Some rows of the scores of a head are held at once.
     """
     xp, (batches, kv_heads), group = _module_of(q), k.shape[:2], q.shape[1] // k.shape[1]
     rows, keys = np.arange(q.shape[2]), np.arange(k.shape[2])
@@ -149,7 +149,7 @@ def gradients_of_head(
     factor = d**-0.5 if scale is None else scale
     step = max(1, (HELD if on_cpu else HELD_ON_GPU) // (8 * len(k)))
     dq = xp.zeros((group, len(rows), d))
-    dk, dv = xp.zeros((len(keys), d)), xp.zeros((len(keys), d))
+    dk, dv = xp.zeros((len(keys), d)), xp.zeros((len(keys), v.shape[-1]))
     all_keys, few = len(keys) == len(k), xp.asarray(keys)
 
     def part(head: int, first: int) -> tuple[Any, ...]:

@@ -83,7 +83,8 @@ def runs(spans: Iterable[Span]) -> Iterator[tuple[Span, int]]:
 
 @dataclass(frozen=True)
 class Workload:
-    """Attention of Q (batch, heads, Nq, d) with K and V (batch, kv_heads, Nk, d).
+    """Attention of Q (batch, heads, Nq, d) with K and V (batch, kv_heads, Nk, d); V and O have `dv` columns in place of
+    d where that is not 0.
 
     The mask: `causal`, row i sees the keys 0 to i + offset alone; Nk - Nq as the offset lets the last row see the last
     key; and of these keys the last `window` ones alone, unless that is 0. `scale` is that of the scores; 0, where none
@@ -110,8 +111,11 @@ class Workload:
     sequences: tuple[Span, ...] = ()
     window: int = 0
     score: Score | None = None
+    dv: int = 0
 
     def __post_init__(self) -> None:
+        if self.dv == self.d:
+            object.__setattr__(self, "dv", 0)
         if not isinstance(self.sequences, tuple):  # a record's
             object.__setattr__(self, "sequences", tuple(Span(*span) for span in self.sequences))
         if not self.scale and is_whole(self.d) and self.d > 0:  # else `check` says what is wrong
@@ -180,15 +184,26 @@ class Workload:
         return self.B * self.Nq * self.d
 
     @property
+    def value_columns(self) -> int:
+        """The columns of V and O."""
+        return self.dv or self.d
+
+    @property
     def moved_bytes(self) -> int:
         """The size of Q, K, V and O."""
-        return 2 * self.element * self.batch * (self.heads * self.Nq + self.kv_heads * self.Nk) * self.d
+        rows = self.batch * (self.heads * self.Nq + self.kv_heads * self.Nk)
+        return self.element * rows * (self.d + self.value_columns)
 
     @property
     def stored(self) -> "Workload":
         """The same in rows that kernels can load, whose last columns are zeros."""
-        d = stored_d(self.d, self.element)
-        return self if d == self.d else replace(self, d=d)
+        d, dv = stored_d(self.d, self.element), stored_d(self.dv, self.element)
+        return self if (d, dv) == (self.d, self.dv) else replace(self, d=d, dv=dv)
+
+    @property
+    def of_one_width(self) -> "Workload":
+        """The same in rows that all have as many columns, zeros among them."""
+        return replace(self, d=max(self.d, self.dv), dv=0) if self.dv else self
 
     def with_batches(self, batch: int) -> "Workload":
         """The same with another number of batches."""
@@ -218,14 +233,15 @@ class Workload:
 
     @property
     def flops(self) -> int:
-        """Floating-point operations of QKᵀ and PV, the field's count: 4 d for each pair of a row and a key, and half of
-        that if it is causal; of a window, those of the pairs in it."""
+        """Floating-point operations of QKᵀ and PV, the field's count: 2 (d + dv) for each pair of a row and a key, and
+        half of that if it is causal; of a window, those of the pairs in it."""
+        each = 2 * (self.d + self.value_columns)
         if self.window:
-            return 4 * self.pairs * self.d
+            return self.pairs * each
         pairs = self.B * self.Nq * self.Nk
         if self.sequences:
             pairs = self.heads * sum(span.rows * span.keys for span in self.sequences)
-        return 4 * pairs * self.d // (2 if self.causal else 1)
+        return pairs * each // (2 if self.causal else 1)
 
     @property
     def pairs(self) -> int:
@@ -323,6 +339,8 @@ def size_problem(work: Workload) -> str | None:
         return f"q has {work.heads} heads, which is not a multiple of the {work.kv_heads} of k and v"
     if not 1 <= work.d <= WIDEST:
         return f"d is {work.d}: it must be between 1 and {WIDEST}"
+    if not 1 <= work.value_columns <= WIDEST:
+        return f"v has {work.dv} columns: they must be between 1 and {WIDEST}"
     for what, number in (("batch * heads", work.batch * work.heads), ("Nq", work.Nq), ("Nk", work.Nk)):
         if number > MOST:
             return f"{what} is {number:,}: it must be at most {MOST:,}"

@@ -73,7 +73,7 @@ def weighed_rows(
     stop: threading.Event | None = None,
     window: int = 0,
 ) -> tuple[Any, Any, Any]:
-    """V's rows (..., Nk, d) weighed by exp(S - m) of rows S of scores, the sums of these weights, and m, for rows q
+    """V's rows (..., Nk, dv) weighed by exp(S - m) of rows S of scores, the sums of these weights, and m, for rows q
     (..., rows, d) that are scaled, the first of which has the number `first`; all in the type of the arrays.
 
     Scores of `at_once` keys are held at once, with more keys by the online softmax; products are of KEYS of them. Row i
@@ -84,7 +84,7 @@ def weighed_rows(
     last = first + (causal_offset or 0)  # the key that the first of the rows sees last
     m = np.full((*q.shape[:-1], 1), -np.inf, q.dtype)
     l = np.zeros_like(m)  # noqa: E741
-    o = np.zeros_like(q)
+    o = np.zeros((*q.shape[:-1], v.shape[-1]), q.dtype)
     end = min(last + rows, k.shape[-2]) if causal and at_once < k.shape[-2] else k.shape[-2]
     for start in range(0, end, at_once):
         if stop and stop.is_set():

@@ -64,7 +64,7 @@ WRONG = {
     "q is int64: give float16, bfloat16 or float32": (TypeError, {"q": zeros(2, 4, 5, 16, dtype=np.int64)}),
     "q is float32, k float16: give one element type": (TypeError, {"k": zeros(2, 2, 7, 16, dtype=np.float16)}),
     "q has 3 dimensions: give four": (ValueError, {"q": zeros(2, 5, 16)}),
-    "k and v differ in shape": (ValueError, {"v": zeros(2, 2, 8, 16)}),
+    "k and v differ in batch, heads or N": (ValueError, {"v": zeros(2, 2, 8, 16)}),
     "q and k differ in batch or d": (ValueError, {"q": zeros(2, 4, 5, 8)}),
     "q has 5 heads, which is not a multiple of the 2 of k and v": (ValueError, {"q": zeros(2, 5, 5, 16)}),
     "there is nothing to compute": (ValueError, {"q": zeros(2, 4, 0, 16)}),

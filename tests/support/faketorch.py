@@ -87,7 +87,7 @@ class Tensor:
         return Tensor(self.array[part])
 
     def __setitem__(self, part, other):
-        self.array[part] = other.array
+        self.array[part] = getattr(other, "array", other)
 
 
 class Parameter(Tensor):

@@ -38,13 +38,13 @@ def attention(
 ) -> Any:
     """softmax(scale Q Kᵀ) V with gradients, in place of torch.nn.functional.scaled_dot_product_attention.
 
-    query is (..., heads, Nq, d), key and value are (..., kv_heads, Nk, d); with enable_gqa heads may be a multiple of
-    kv_heads. Dimensions before the rows may broadcast, as in torch. On a GPU elements are float16, bfloat16 or float32;
-    d is 1 to 256. On the CPU NumPy computes, float64 too. is_causal: row i sees the keys 0 to i, as torch has it, or,
-    with align="bottom-right", 0 to i + Nk - Nq. window: (left, right), of how many keys before that one, and behind it,
-    row i sees no others, as in hw4cli.attention. scale: 1/sqrt(d) by default. `kernel`: of the
-    forward pass, as in hw4cli.attention; by default "auto", and for float32 on a GPU "flash", whose errors are
-    float32's own.
+    query is (..., heads, Nq, d), key (..., kv_heads, Nk, d), value (..., kv_heads, Nk, dv); with enable_gqa heads may
+    be a multiple of kv_heads. Dimensions before the rows may broadcast, as in torch. On a GPU elements are float16,
+    bfloat16 or float32; d and dv are 1 to 256. On the CPU NumPy computes, float64 too. is_causal: row i sees the keys 0
+    to i, as torch has it, or, with align="bottom-right", 0 to i + Nk - Nq. window: (left, right), of how many keys
+    before that one, and behind it, row i sees no others, as in hw4cli.attention. scale: 1/sqrt(d) by default.
+    `kernel`: of the forward pass, as in hw4cli.attention; by default "auto", and for float32 on a GPU "flash", whose
+    errors are float32's own.
 
     Sequences of several lengths: `lengths` are the numbers of keys of each batch of padded tensors of four dimensions,
     `q_lengths` those of rows, `padding` where the padding lies, "right" or "left"; packed tensors (heads, N, d) have
@@ -107,10 +107,10 @@ def attention(
         }
         numbers = {name: given if given is None else numbers_of(name, given) for name, given in asked.items()}
         return sequences.attend(query, key, value, {"kernel": kernel or usual_kernel(query), **options, **numbers})
-    *leading, Nq, d = _shape_of_result(query, key, value, enable_gqa)
+    *leading, Nq, dv = _shape_of_result(query, key, value, enable_gqa)
     q, k, v = _with_four_dimensions((query, key, value), leading)
-    shape = (*leading, Nq, d)[-max(x.dim() for x in tensors) :]
-    if not q.numel() or not k.numel():
+    shape = (*leading, Nq, dv)[-max(x.dim() for x in tensors) :]
+    if not q.numel() or not k.numel() or not v.numel():
         return _of_nothing(q, k, v).reshape(shape)
     named = kernel or usual_kernel(q)
     o = attend(q, k, v, bool(is_causal), align, scale, *(window or eager.EVERY), named)[0]
@@ -140,15 +140,13 @@ def _alike(*tensors: Any) -> list[Any]:
 
 
 def _shape_of_result(query: Any, key: Any, value: Any, enable_gqa: bool) -> tuple[int, ...]:
-    """(..., heads, Nq, d) of O, where tensors without heads have one. Raises ValueError where shapes do not fit."""
+    """(..., heads, Nq, dv) of O, where tensors without heads have one. Raises ValueError where shapes do not fit."""
     shapes = query.shape, key.shape, value.shape
     both = f"{tuple(key.shape)} and {tuple(value.shape)}"
     if query.shape[-1] != key.shape[-1]:
         raise ValueError(f"query and key differ in d: {tuple(query.shape)} and {tuple(key.shape)}")
     if key.shape[-2] != value.shape[-2]:
         raise ValueError(f"key and value differ in rows: {both}")
-    if key.shape[-1] != value.shape[-1]:
-        raise ValueError(f"key and value differ in d, which is not supported: {both}")
     heads, kv_heads, value_heads = map(_heads, (query, key, value))
     for name, count in (("key", kv_heads), ("value", value_heads)):
         if enable_gqa and (not count or heads % count) and count != heads:
@@ -161,7 +159,7 @@ def _shape_of_result(query: Any, key: Any, value: Any, enable_gqa: bool) -> tupl
     except RuntimeError:
         all_shapes = ", ".join(str(tuple(shape)) for shape in shapes)
         raise ValueError(f"query, key and value differ in batches or heads: {all_shapes}") from None
-    return (*batches, broadcast, *query.shape[-2:])
+    return (*batches, broadcast, query.shape[-2], value.shape[-1])
 
 
 def _with_four_dimensions(tensors: tuple[Any, ...], leading: list[int]) -> list[Any]:
@@ -188,8 +186,8 @@ def _heads(x: Any) -> int:
 
 def _of_nothing(query: Any, key: Any, value: Any) -> Any:
     """What there is without batches, heads, rows or keys: zeros like query, whose gradients are zeros, too."""
-    zeros = torch.where(torch.zeros_like(query, dtype=torch.bool), query, 0)
-    return zeros + key[..., :0].sum() + value[..., :0].sum()
+    none = query[..., :0].sum() + key[..., :0].sum() + value[..., :0].sum()
+    return query.new_zeros((*query.shape[:-1], value.shape[-1])) + none
 
 
 def _type(x: Any) -> str:

@@ -65,7 +65,9 @@ def _forward_fake(
         if other != dtype:
             raise TypeError(f"q is {dtype}, {name} {other}: give one element type")
     checked_workload(dtype, dtypes, q.shape, k.shape, v.shape, causal, align, scale, checked_window((left, right)))
-    return _like(q, q), q.new_empty(q.shape[:3], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32)
+    return _like(q, q, v.shape[-1]), q.new_empty(
+        q.shape[:3], dtype=torch.float64 if q.dtype == torch.float64 else torch.float32
+    )
 
 
 def _backward(
@@ -114,10 +116,11 @@ def turned(x: Tensor, layout: str) -> Tensor:
     return x.transpose(-3, -2) if layout == "BNHD" else x
 
 
-def _like(x: Tensor, q: Tensor) -> Tensor:
-    """New memory for a tensor like x, laid out as q is."""
+def _like(x: Tensor, q: Tensor, columns: int | None = None) -> Tensor:
+    """New memory for a tensor like x, or of so many columns, laid out as q is."""
     layout = layout_of(q)
-    return turned(x.new_empty(turned(x, layout).shape), layout)
+    *rows, d = turned(x, layout).shape
+    return turned(x.new_empty((*rows, d if columns is None else columns)), layout)
 
 
 def readable(tensors: tuple[Tensor, ...]) -> tuple[str, list[Tensor]]:
@@ -232,7 +235,7 @@ def _mapped(called: Any, info: Any, in_dims: tuple[int | None, ...], *arguments:
 def _forward_flops(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     """Two products, as torch counts those of its own attention: of all pairs of a row and a key, with a mask, too."""
     batch, heads, rows, d = q
-    return int(4 * batch * heads * rows * k[2] * d)
+    return int(2 * batch * heads * rows * k[2] * (d + v[3]))
 
 
 def _backward_flops(do: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:

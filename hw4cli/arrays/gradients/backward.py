@@ -5,13 +5,13 @@ import threading
 from typing import Any, Never
 
 from hw4cli.arrays.arguments import Window, check_flags, check_layout, checked_window, refuse
-from hw4cli.arrays.attention import check_like, check_rows, check_window, workload_of
+from hw4cli.arrays.attention import check_like, check_rows, check_window, shape_problem, workload_of
 from hw4cli.arrays.gradients.oncpu import backward_on_cpu
 from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
 from hw4cli.arrays.operand import NUMPY, Operand, address_of, empty_like, operand, stream_of
 from hw4cli.arrays.repeated import BACKWARD, are_plain, backward, call_of
 from hw4cli.arrays.sequences import RIGHT, Asked, asked, four_dimensions, lse_of, part_of, sequences_of
-from hw4cli.arrays.staged import Staged, is_loadable
+from hw4cli.arrays.staged import Staged, are_loadable
 from hw4cli.device.gpu import Gpu, import_cupy
 from hw4cli.device.launcher import Prepared, forgets
 from hw4cli.plans.dispatch import AUTO
@@ -95,14 +95,14 @@ def _of_sequences(
     work = workload_of(given[:3], causal, align, scale, window)
     check_window(kernel, work, GRADIENTS)
     sequences = sequences_of(work.batch, work.Nq, work.Nk, numbers)
-    _check_like_q(given)
+    _check_like_q(given, work)
     log_sums = _checked_lse(lse[None] if packed and hasattr(lse, "shape") else lse, work, given[0])
     fills = sequences.fills_rows, sequences.fills_keys, sequences.fills_keys
     results = tuple(empty_like(x, tuple(array.shape)) for x, array in zip(given[:3], (q, k, v), strict=True))
     for result, is_filled in zip(results, fills, strict=True):
         if not is_filled:
             result[...] = 0
-    if given[0].library != NUMPY and (all(fills) or is_loadable(given[0])):
+    if given[0].library != NUMPY and (all(fills) or are_loadable(given)):
         named = zip(("dq", "dk", "dv"), results, strict=True)
         made = tuple(four_dimensions(name, x, layout, packed) for name, x in named)
         each = sequences.of(work, align)
@@ -149,7 +149,7 @@ def _gradients(
     given = _operands((q, k, v, o, do), layout)
     work = workload_of(given[:3], causal, align, scale, window)
     check_window(kernel, work, GRADIENTS)
-    _check_like_q(given)
+    _check_like_q(given, work)
     like_q = given[0]
     log_sums = _checked_lse(lse, work, like_q)
     results = results or tuple(empty_like(x, tuple(x.array.shape)) for x in given[:3])
@@ -183,14 +183,13 @@ def _operands(arrays: tuple[Any, ...], layout: str, packed: bool = False) -> tup
     return tuple(four_dimensions(name, array, layout, packed) for name, array in named)
 
 
-def _check_like_q(given: tuple[Operand, ...]) -> None:
-    """Raise TypeError or ValueError unless o and do, which stand behind q, k and v, are like q."""
+def _check_like_q(given: tuple[Operand, ...], work: Workload) -> None:
+    """Raise TypeError or ValueError unless o and do, which stand behind q, k and v, are like q, with V's columns."""
     q = given[0]
     for other in given[3:]:
         check_like(other, q, "q")
-        if other.shape != q.shape:
-            shape = tuple(other.array.shape)
-            raise ValueError(f"{other.name} has shape {shape}: give that of q, {tuple(q.array.shape)}")
+        if problem := shape_problem(other, q, work):
+            raise ValueError(problem)
 
 
 def _checked_lse(lse: Any, work: Workload, like_q: Operand) -> Operand:
@@ -232,7 +231,7 @@ def backward_on_gpu(
     with cupy.cuda.Device(lse.device):
         kernels, stream = _opened(lse.device or 0), stream_of(lse, cupy)
         with Staged(kernels.gpu, stream, given, made) as staged:
-            operands = (*staged.given, *staged.made)
+            operands, work = (*staged.given, *staged.made), work.of_one_width
             for x in operands:
                 check_rows(x)
             launches = kernels.prepared(work, tuple(x.strides[:3] for x in operands), kernel, whole)
@@ -248,7 +247,7 @@ def launches_for(
 ) -> Prepared | None:
     """The launches for arrays q, k, v, o, do, dq, dk and dv of these kinds that the checks have passed; None where
     arrays are copied before. See backward_on_gpu for the addresses."""
-    if not is_loadable(operands[0]):
+    if not are_loadable(operands):
         return None
     device = operands[0].device
     with import_cupy().cuda.Device(device):

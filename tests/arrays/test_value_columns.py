@@ -1,0 +1,124 @@
+"""V with another number of columns than Q and K: on the CPU, and on a GPU that is made up, whose kernels the CPU
+executes."""
+
+import faketorch
+import numpy as np
+import pytest
+from definitions import definition
+from faketorch import Tensor
+from needs import COMPILER, needs
+from slow import few, quick_of_each
+
+import hw4cli
+from hw4cli.arrays import attention as forward
+from hw4cli.arrays.float32 import Float32OnGpu
+from hw4cli.arrays.gradients import backward
+from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
+from hw4cli.arrays.ongpu import HalfOnGpu
+from hw4cli.plans.plan import DEVICES
+from hw4cli.problem.oracle import exact_gradients
+
+ALLOWED = {"float32": 2e-5, "float16": 4e-3}
+OF_GRADIENTS = {"float32": 4e-5, "float16": 4e-2}
+SIZES = [(192, 128), (64, 40), (5, 8), (40, 64), (1, 256), (59, 33), (129, 7)]  # of Q and K, of V
+
+
+@pytest.fixture
+def gpu(monkeypatch):
+    """A GPU of compute capability 8.0."""
+    made = faketorch.install(monkeypatch)
+    made.props = DEVICES[80]
+    kernels = HalfOnGpu(made), Float32OnGpu(made)
+    monkeypatch.setattr(forward, "_open", lambda device: kernels)
+    monkeypatch.setattr(backward, "import_cupy", lambda: faketorch.cupy)
+    monkeypatch.setattr(backward, "_open", lambda device: BackwardOnGpu(made))
+    return made
+
+
+def numbers(d, dv, dtype="float32", heads=4, kv_heads=2, rows=9, keys=13):
+    rng = np.random.default_rng(d)
+    shapes = (heads, rows, d), (kv_heads, keys, d), (kv_heads, keys, dv), (heads, rows, dv)
+    return [rng.uniform(-2, 2, (1, *shape)).astype(dtype) for shape in shapes]
+
+
+def exact(q, k, v, last=None):
+    return definition(*(x.astype(np.float64) for x in (q, k, v)), q.shape[3] ** -0.5, last)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("d", "dv"), SIZES)
+def test_numpy_computes_them_and_their_gradients(d, dv, dtype):
+    q, k, v, do = numbers(d, dv, dtype)
+    o, lse = hw4cli.attention(q, k, v, causal=True, return_lse=True)
+    expected, sums = exact(q, k, v, 4)
+    assert o.shape == do.shape
+    assert np.abs(o - expected).max() < ALLOWED[dtype]
+    np.testing.assert_allclose(lse, sums, atol=1e-3)
+    found = hw4cli.attention_backward(do, q, k, v, o, lse, causal=True)
+    for one, right, like in zip(found, exact_gradients(do, q, k, v, causal=True, offset=4), (q, k, v), strict=True):
+        assert one.shape == like.shape
+        assert np.abs(one - right).max() < OF_GRADIENTS[dtype]
+
+
+@needs(COMPILER)
+@quick_of_each(2)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("d", "dv"), SIZES)
+def test_a_gpu_computes_them(gpu, d, dv, dtype):
+    q, k, v, do = numbers(d, dv, dtype)
+    options = {"kernel": "flash"} if dtype == "float32" else {}
+    o, lse = hw4cli.attention(*map(Tensor, (q, k, v)), causal=True, return_lse=True, **options)
+    expected, sums = exact(q, k, v, 4)
+    assert o.array.shape == do.shape
+    assert np.abs(o.array - expected).max() < ALLOWED[dtype]
+    np.testing.assert_allclose(lse.array, sums, atol=1e-3)
+
+
+@needs(COMPILER)
+@quick_of_each(1)
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize(("d", "dv"), few(SIZES))
+def test_a_gpu_computes_their_gradients(gpu, d, dv, dtype):
+    q, k, v, do = numbers(d, dv, dtype)
+    options = {"kernel": "flash"} if dtype == "float32" else {}
+    tensors = [*map(Tensor, (q, k, v))]
+    o, lse = hw4cli.attention(*tensors, return_lse=True, **options)
+    found = hw4cli.attention_backward(Tensor(do), *tensors, o, lse)
+    for one, right in zip(found, exact_gradients(do, q, k, v), strict=True):
+        assert one.array.shape == right.shape
+        assert np.abs(one.array - right).max() < OF_GRADIENTS[dtype]
+
+
+@needs(COMPILER)
+@quick_of_each(1)
+@pytest.mark.parametrize("padding", ["right", "left"])
+def test_rows_of_no_sequence_stay_zero(gpu, padding):
+    q, k, v, do = numbers(24, 16, "float16", rows=9, keys=9)
+    q, k, v, do = (np.concatenate([x, x[:, :, ::-1]]) for x in (q, k, v, do))
+    options = {"lengths": [5, 9], "q_lengths": [5, 9], "padding": padding}
+    o, lse = hw4cli.attention(*map(Tensor, (q, k, v)), return_lse=True, **options)
+    some, rest = (slice(0, 5), slice(5, 9)) if padding == "right" else (slice(4, 9), slice(0, 4))
+    for batch, rows in ((0, some), (1, slice(0, 9))):
+        expected, _ = exact(*(x[batch : batch + 1, :, rows] for x in (q, k, v)))
+        assert np.abs(o.array[batch : batch + 1, :, rows] - expected).max() < ALLOWED["float16"]
+    assert (o.array[0, :, rest] == 0).all() and np.isneginf(lse.array[0, :, rest]).all()
+    found = hw4cli.attention_backward(do, q, k, v, o.array, lse.array, **options)  # NumPy's: on the CPU
+    assert [x.shape for x in found] == [q.shape, k.shape, v.shape]
+    assert all((x[0, :, rest] == 0).all() for x in found)
+
+
+@pytest.mark.parametrize(
+    ("sentence", "changed"),
+    {
+        "out has shape (1, 4, 9, 8): give that of q with v's columns, (1, 4, 9, 5)": {"out": (1, 4, 9, 8)},
+        "k and v differ in batch, heads or N": {"v": (1, 2, 12, 5)},
+        "v has 257 columns: they must be between 1 and 256": {"v": (1, 2, 13, 257)},
+        "there is nothing to compute": {"v": (1, 2, 13, 0)},
+    }.items(),
+)
+def test_what_does_not_fit_is_one_sentence(sentence, changed):
+    q, k, v, _ = numbers(8, 5)
+    given = {"q": q, "k": k, "v": v} | {name: np.zeros(shape, np.float32) for name, shape in changed.items()}
+    with pytest.raises(ValueError) as error:
+        hw4cli.attention(**given)
+    assert sentence in str(error.value)
