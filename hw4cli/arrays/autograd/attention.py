@@ -147,6 +147,8 @@ def _shape_of_result(query: Any, key: Any, value: Any, enable_gqa: bool) -> tupl
         raise ValueError(f"query and key differ in d: {tuple(query.shape)} and {tuple(key.shape)}")
     if key.shape[-2] != value.shape[-2]:
         raise ValueError(f"key and value differ in rows: {both}")
+    if value.shape[-1] and not query.shape[-1]:
+        raise ValueError(f"query and value differ in d, and query has no columns: {tuple(query.shape)}")
     heads, kv_heads, value_heads = map(_heads, (query, key, value))
     for name, count in (("key", kv_heads), ("value", value_heads)):
         if enable_gqa and (not count or heads % count) and count != heads:
