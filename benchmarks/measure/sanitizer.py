@@ -32,7 +32,7 @@ LIBRARY = "libcudart.so.13"
 MOST_LINES = 4  # of a tool's messages that are kept
 PLACES = ("/usr/local/cuda/bin", "/usr/local/cuda/compute-sanitizer", "/opt/cuda/bin")
 _SUMMARY = re.compile(r"={9} (?:ERROR|RACECHECK) SUMMARY: (\d+)(?:.*\((\d+) errors?, (\d+) warnings?)?")
-_TROUBLE = ("Error: Race", "Warning: Race", "Invalid ", "Barrier error", "Uninitialized ")  # how findings begin
+_TROUBLE = ("Error: Race", "Error: Potential", "Warning: ", "Invalid ", "Barrier error", "Uninitialized ")  # findings
 _MESSAGE = re.compile(r"={9} (?!COMPUTE-SANITIZER|ERROR SUMMARY|RACECHECK SUMMARY|\s|$)(.*)")
 
 
@@ -118,6 +118,7 @@ def run(words: Sequence[str]) -> None:
     parser.add_argument("--wall", type=float, default=290.0, help="all of it")
     parser.add_argument("--jobs", type=int, default=12)
     parser.add_argument("--tool", action="append", choices=TOOLS, help="these alone, in this order")
+    parser.add_argument("--suite", action="append", default=[], help="these alone")
     given = parser.parse_args(words)
     began = time.monotonic()
     if given.folder.is_file():
@@ -135,6 +136,7 @@ def run_all(folder: Path, given: argparse.Namespace, began: float) -> None:
     if not sanitizer:
         raise SystemExit("compute-sanitizer is not in PATH")
     programs = [json.loads(line) for line in (folder / LIST).read_text(encoding="utf-8").splitlines()]
+    programs = [program for program in programs if not given.suite or program["suite"] in given.suite]
     runnable = [program for program in programs if "problem" not in program]
     for program in programs:
         program["runs"] = {}
@@ -230,7 +232,7 @@ def compare(words: Sequence[str]) -> None:
     """Put what the emulator and the tools found into one record, a line for each program."""
     parser = argparse.ArgumentParser(description="Make the record that the pages show.")
     parser.add_argument("findings", nargs="+", help="SUITE=FILE")
-    parser.add_argument("--beside", type=Path, help="the record of `run`")
+    parser.add_argument("--beside", type=Path, action="append", default=[], help="a record of `run`")
     parser.add_argument("--commit", required=True, help="of the emulator that ran")
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args(words)
@@ -242,15 +244,23 @@ def compare(words: Sequence[str]) -> None:
             row = rows.setdefault((suite, line["program"]), {"suite": suite, "program": line["program"]})
             row |= {"expected": line.get("expected", "runs"), "hw4": line["outcome"], "note": bool(line.get("note"))}
             row |= {key: line[key] for key in ("seconds", "plain", "bytes", "plain_bytes") if "plain" in line}
-    beside = json.loads(given.beside.read_text(encoding="utf-8")) if given.beside else {"programs": []}
-    for line in beside.pop("programs"):
-        if row := rows.get((line["suite"], line["program"]), {}):
-            runs = {tool: {key: one[key] for key in ("outcome", "first")} for tool, one in line["runs"].items()}
-            row |= {"tools": runs} if "problem" not in line else {"problem": line["problem"]}
-    head = {"schema": 1, "kind": "suites", "date": time.strftime("%Y-%m-%d"), "commit": given.commit, **beside}
+    head = {"schema": 1, "kind": "suites", "date": time.strftime("%Y-%m-%d"), "commit": given.commit}
+    for path in given.beside:
+        beside = json.loads(path.read_text(encoding="utf-8"))
+        for line in beside.pop("programs"):
+            if row := rows.get((line["suite"], line["program"]), {}):
+                row |= {"tools": {tool: _kept_of(run) for tool, run in line["runs"].items()}}
+                row |= {"problem": line["problem"]} if "problem" in line else {}
+        head |= {key: beside[key] for key in ("gpu", "sanitizer", "nvcc", "jobs", "seconds")}
     lines = ",\n".join(f"  {json.dumps(row)}" for row in rows.values())
     fields = "".join(f' "{key}": {json.dumps(value)},\n' for key, value in head.items())
     given.output.write_text(f'{{\n{fields} "rows": [\n{lines}\n ]\n}}\n', encoding="utf-8")
+
+
+def _kept_of(run: dict[str, Any]) -> dict[str, Any]:
+    """Of a run what the record keeps: its outcome, which is also found if it was ended while it told of trouble."""
+    told = run["outcome"] == NOT_RUN and any(message.startswith(_TROUBLE) for message in run["first"])
+    return {"outcome": FOUND if told else run["outcome"], "first": run["first"][:1]}
 
 
 COMMANDS = {"build": build, "run": run, "compare": compare}
