@@ -19,6 +19,7 @@
 #include "mma.cuh"
 #include "platform.cuh"
 #include "scored.cuh"
+#include "spans.cuh"
 
 // ---- The pieces
 //
@@ -49,8 +50,42 @@ struct PiecesParams : BackwardParams {
     QueryScale* query_scales;  // of each tile of each head
     KeyScale* key_scales;
     float2* rows;              // for each row of Q, up to whole tiles: BIAS - LSE log2(e), -delta times the factor of dO's pieces
-    int query_tiles, key_tiles;
+    int query_tiles, key_tiles;  // of a head
+    int query_stride, key_stride;  // SEQUENCES: of all sequences of a head, where the tiles above are those of one
+    const Span* query_spans;   // SEQUENCES: of each of these tiles, its sequence
+    const Span* key_spans;
+    const Span* dq_spans;      // and of the tiles that blocks own
+    const Span* dkdv_spans;
 };
+
+#if SEQUENCES
+template <class T> __device__ __forceinline__ void move(Matrix<T>& m, int batch, int row) {
+    m.data += batch * m.batch + row * m.row;
+}
+// A sequence in the place of the arrays, as if these were of one batch.
+__device__ __forceinline__ PiecesParams of_sequence(const PiecesParams& p, const Span& s) {
+    PiecesParams one = p;
+    one.Nq = s.rows, one.Nk = s.keys, one.causal_offset = s.causal_offset;
+    move(one.q, s.batch, s.row), move(one.o, s.batch, s.row), move(one.dO, s.batch, s.row), move(one.dq, s.batch, s.row);
+    move(one.k, s.batch, s.key), move(one.v, s.batch, s.key), move(one.dk, s.batch, s.key), move(one.dv, s.batch, s.key);
+    move(one.q_pieces, s.batch, s.row), move(one.dO_pieces, s.batch, s.row);
+    move(one.k_pieces, s.batch, s.key), move(one.v_pieces, s.batch, s.key);
+    one.lse += s.batch * p.lse_batch + s.row;
+    one.query_scales += s.query_tile, one.key_scales += s.key_tile, one.rows += (long long)s.query_tile * TILE;
+    one.query_tiles = ceil_div(s.rows, TILE), one.key_tiles = ceil_div(s.keys, TILE);
+    return one;
+}
+// What a tile's rows are counted in: its sequence; and that one's first tile.
+#define QUERY_STRIDE query_stride  // tiles from a head to the next
+#define KEY_STRIDE key_stride
+#define WORK_OF(p, spans, tile) of_sequence(p, (spans)[tile])
+#define FIRST_OF(spans, tile) (spans)[tile].first
+#else
+#define QUERY_STRIDE query_tiles
+#define KEY_STRIDE key_tiles
+#define WORK_OF(p, spans, tile) (p)
+#define FIRST_OF(spans, tile) 0
+#endif
 
 __device__ __forceinline__ float finite_abs(float x) { return fabsf(x) < INFINITE ? fabsf(x) : 0; }
 __device__ __forceinline__ float largest(float4 x) {
@@ -120,11 +155,13 @@ struct Columns {
 // A block for each tile of Q, O and dO, then one for each of K and V: their scales and pieces; and for each row, LSE and delta.
 extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_pieces(const PiecesParams p) {
     __shared__ float found[3][WARPS_OF_ROWS];
-    const int of_queries = p.batches * p.heads * p.query_tiles, lane = threadIdx.x % 32;
+    const int of_queries = p.batches * p.heads * p.QUERY_STRIDE, lane = threadIdx.x % 32;
     if (int(blockIdx.x) < of_queries) {
-        const int head = blockIdx.x / p.query_tiles, row0 = blockIdx.x % p.query_tiles * TILE, batch = head / p.heads;
+        const unsigned tile = blockIdx.x % p.QUERY_STRIDE;
+        const int head = blockIdx.x / p.QUERY_STRIDE, row0 = (tile - FIRST_OF(p.query_spans, tile)) * TILE, batch = head / p.heads;
         const int in_batch = head % p.heads;
-        const Columns o(p.o, batch, in_batch, row0, p.Nq), d(p.dO, batch, in_batch, row0, p.Nq);
+        const PiecesParams& w = WORK_OF(p, p.query_spans, tile);
+        const Columns o(w.o, batch, in_batch, row0, w.Nq), d(w.dO, batch, in_batch, row0, w.Nq);
         float factor = 1;
         if (SCALED) {
             float sum = 0;
@@ -137,10 +174,10 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_pieces(const P
             QueryScale scale{1, over_factor_for(top_d), factor_for(top_o), over_factor_for(top_o)};
             if (PIECES == 2) {
                 factor = factor_for(top_d);
-                const Columns q(p.q, batch, in_batch, row0, p.Nq);
+                const Columns q(w.q, batch, in_batch, row0, w.Nq);
                 const float top_q = block_max(q.top(), found[2]);
-                q.store(p.q_pieces, batch, in_batch, row0, p.Nq, factor_for(top_q));
-                d.store(p.dO_pieces, batch, in_batch, row0, p.Nq, factor);
+                q.store(w.q_pieces, batch, in_batch, row0, w.Nq, factor_for(top_q));
+                d.store(w.dO_pieces, batch, in_batch, row0, w.Nq, factor);
                 scale.over_q = over_factor_for(top_q);
             }
             if (threadIdx.x == 0) p.query_scales[blockIdx.x] = scale;
@@ -154,24 +191,25 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) backward_pieces(const P
             }
             const float delta = lanes_sum<32>(of_lane);
             const int row = threadIdx.x / 32 * EACH + n;
-            const float lse = row0 + row < p.Nq ? lse_of(p, batch, in_batch)[row0 + row] : -INFINITE;
+            const float lse = row0 + row < w.Nq ? lse_of(w, batch, in_batch)[row0 + row] : -INFINITE;
             const float shift = lse == -INFINITE ? lse : BIAS - lse * LOG2E;  // no keys, or past the end: no weights
             if (lane == 0) p.rows[(long long)blockIdx.x * TILE + row] = float2{shift, -delta};
         }
     } else if (SCALED) {
-        const int tile = blockIdx.x - of_queries, head = tile / p.key_tiles, row0 = tile % p.key_tiles * TILE;
-        const int batch = head / p.kv_heads, in_batch = head % p.kv_heads;
-        const Columns v(p.v, batch, in_batch, row0, p.Nk);
+        const int at = blockIdx.x - of_queries, head = at / p.KEY_STRIDE, tile = at % p.KEY_STRIDE;
+        const int batch = head / p.kv_heads, in_batch = head % p.kv_heads, row0 = (tile - FIRST_OF(p.key_spans, tile)) * TILE;
+        const PiecesParams& w = WORK_OF(p, p.key_spans, tile);
+        const Columns v(w.v, batch, in_batch, row0, w.Nk);
         const float top_v = block_max(v.top(), found[0]);
         KeyScale scale{1, over_factor_for(top_v), factor_for(top_v), 0};
         if (PIECES == 2) {
-            const Columns k(p.k, batch, in_batch, row0, p.Nk);
+            const Columns k(w.k, batch, in_batch, row0, w.Nk);
             const float top_k = block_max(k.top(), found[1]);
-            k.store(p.k_pieces, batch, in_batch, row0, p.Nk, factor_for(top_k));
-            v.store(p.v_pieces, batch, in_batch, row0, p.Nk, factor_for(top_v));
+            k.store(w.k_pieces, batch, in_batch, row0, w.Nk, factor_for(top_k));
+            v.store(w.v_pieces, batch, in_batch, row0, w.Nk, factor_for(top_v));
             scale.over_k = over_factor_for(top_k);
         }
-        if (threadIdx.x == 0) p.key_scales[tile] = scale;
+        if (threadIdx.x == 0) p.key_scales[at] = scale;
     }
 }
 
@@ -186,11 +224,12 @@ struct Factors {
         const int lane = threadIdx.x % 32, group = p.heads / p.kv_heads;
         float over_dO = 0, over_both = 0;
         for (int n = lane; n < group * p.query_tiles; n += 32) {
-            const Four x = *(const Four*)(p.query_scales + (long long)kv * group * p.query_tiles + n);
+            const int at = SEQUENCES ? n / p.query_tiles * p.QUERY_STRIDE + n % p.query_tiles : n;
+            const Four x = *(const Four*)(p.query_scales + (long long)kv * group * p.QUERY_STRIDE + at);
             over_dO = fmaxf(over_dO, x.v[1]), over_both = fmaxf(over_both, x.v[3]);
         }
         for (int n = lane; n < p.key_tiles; n += 32)
-            over_both = fmaxf(over_both, p.key_scales[(long long)kv * p.key_tiles + n].over_v);
+            over_both = fmaxf(over_both, p.key_scales[(long long)kv * p.KEY_STRIDE + n].over_v);
         over_dO = lanes_max<32>(over_dO), over_both = lanes_max<32>(over_both);
         ds = delta = fminf(inverse(over_dO) * 0x1p-30f * inverse(over_both), LARGEST);
         dv = 0x1p-14f, dq = dk = p.scale * 0x1p16f * over_both * over_dO;
@@ -236,6 +275,9 @@ __device__ __forceinline__ unsigned swizzle(unsigned row, unsigned chunk) {
 __device__ __forceinline__ void store_two(float* to, float x, float y) { *(float2*)to = float2{x, y}; }
 __device__ __forceinline__ void store_two(unsigned short* to, float x, float y) { *(unsigned*)to = pack(x, y); }
 
+// SEQUENCES: what is passed stands here, with a block's sequence in the place of the arrays; in registers, it would be too much.
+constexpr unsigned PARAMS_ROOM = SEQUENCES ? ceil_div(sizeof(PiecesParams), ROW) * ROW : 0;  // rows stay aligned
+
 // OF_DS, OF_P: whether it sums dS, which gives dQ or dK, and P, which gives dV.
 template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT, bool OF_DS = true, bool OF_P = KEYS> struct Pass {
     static constexpr int LANES = 32 * WARPS, BR = 16 * MI * WARPS, N8 = SUB / 8;
@@ -258,9 +300,10 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT, bool OF_DS =
     int query_head;                                   // SCORED: of the queries that are met
     Fragment own[KEPT ? 2 : 1][KEPT ? STEPS : 1];
 
-    __device__ __forceinline__ Pass(const PiecesParams& params) : p(params), base(shared_address(shared)) {
+    // The n-th tile that blocks own, of `params`' rows.
+    __device__ __forceinline__ Pass(const PiecesParams& params, unsigned n) : p(params), base(shared_address(shared) + PARAMS_ROOM) {
         const int lane = threadIdx.x % 32, tiles = ceil_div(KEYS ? p.Nk : p.Nq, BR), heads = KEYS ? p.kv_heads : p.heads;
-        const int tile = blockIdx.x % tiles, all_heads = blockIdx.x / tiles;
+        const int tile = n % tiles, all_heads = n / tiles;
         batch = all_heads / heads, head = all_heads % heads;
         query_head = KEYS ? head * (p.heads / p.kv_heads) : head;
         own0 = (KEYS ? tile : tiles - 1 - tile) * BR;  // causal: the longest first
@@ -296,7 +339,8 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT, bool OF_DS =
         fetch<BC>(to, KEYS ? p.q_pieces : p.k_pieces, head, first, KEYS ? p.Nq : p.Nk);
         fetch<BC>(to + PIECES * STREAMED, KEYS ? p.dO_pieces : p.v_pieces, head, first, KEYS ? p.Nq : p.Nk);
         const int tiles = KEYS ? p.query_tiles : p.key_tiles, tile = first / TILE;
-        const long long at = (long long)(batch * (KEYS ? p.heads : p.kv_heads) + head) * tiles;
+        const int stride = !SEQUENCES ? tiles : KEYS ? p.QUERY_STRIDE : p.KEY_STRIDE;
+        const long long at = (long long)(batch * (KEYS ? p.heads : p.kv_heads) + head) * stride;
         if (KEYS && threadIdx.x < BC / 2) {
             const int row = first + threadIdx.x * 2;
             copy16_async(base + ROWS_AT + stage * ROWS + threadIdx.x * 16, (const float*)(p.rows + at * TILE + row),
@@ -395,7 +439,13 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT, bool OF_DS =
 #endif
                 if (MASKED) {
                     const int mine = own_first + i * 16 + e / 2 * 8, other = other_first + n * 8 + e % 2;
+#if SEQUENCES  // but for the ends of what is owned, which is not stored, and of queries that pass: fewer registers
+                    const int query = KEYS ? other : mine, key = KEYS ? mine : other;
+                    const bool seen = (KEYS || key < p.Nk) && (!CAUSAL || key <= query + p.causal_offset)
+                                      && (!WINDOW || key >= first_key_of(p, query));
+#else
                     const bool seen = KEYS ? sees(p, other, mine) : sees(p, mine, other);
+#endif
                     weight = seen ? weight : 0, slope = seen ? slope : 0;
                 }
                 S[i][n][e] = weight, dP[i][n][e] = slope;
@@ -461,14 +511,14 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT, bool OF_DS =
             if (sum > 0) own_rows[i][h].y -= slope / (sum * 0x1p-14f);
             const int row = warp0 + i * 16 + h * 8 + lane / 4;
             if (lane % 4 == 0 && row < p.Nq)
-                p.rows[(long long)(batch * p.heads + head) * p.query_tiles * TILE + row].y = own_rows[i][h].y;
+                p.rows[(long long)(batch * p.heads + head) * p.QUERY_STRIDE * TILE + row].y = own_rows[i][h].y;
         }
         return stage;
     }
     // Rows of dQ, and of dO's pieces and delta in memory, divided by the sums of the rows' weights; a row without keys has none.
     __device__ __forceinline__ void normalize(Sums& dq, const Total (&total)[MI][2]) const {
         const int lane = threadIdx.x % 32;
-        const long long first_row = (long long)(batch * p.heads + head) * p.query_tiles * TILE;
+        const long long first_row = (long long)(batch * p.heads + head) * p.QUERY_STRIDE * TILE;
         UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
             const float sum = lanes_sum<4>(total[i][h].sum), over = sum > 0 ? 0x1p14f / sum : 1;
             UNROLL for (int n = 0; n < 2 * STEPS; n++) dq[i][n][2 * h] *= over, dq[i][n][2 * h + 1] *= over;
@@ -499,7 +549,7 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT, bool OF_DS =
     }
     __device__ __forceinline__ Four own_scale() const {
         const int tiles = KEYS ? p.key_tiles : p.query_tiles, tile = min((warp0) / TILE, tiles - 1);
-        const int at = (batch * (KEYS ? p.kv_heads : p.heads) + head) * tiles + tile;
+        const int at = (batch * (KEYS ? p.kv_heads : p.heads) + head) * (!SEQUENCES ? tiles : KEYS ? p.KEY_STRIDE : p.QUERY_STRIDE) + tile;
         return KEYS ? *(const Four*)(p.key_scales + at) : *(const Four*)(p.query_scales + at);
     }
     __device__ __forceinline__ void run() {
@@ -522,7 +572,7 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT, bool OF_DS =
         if (left) fetch_next(0);
         float2 own_rows[MI][2];
         if (!KEYS) UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++)
-            own_rows[i][h] = p.rows[(long long)(batch * p.heads + head) * p.query_tiles * TILE
+            own_rows[i][h] = p.rows[(long long)(batch * p.heads + head) * p.QUERY_STRIDE * TILE
                                     + min(warp0 + i * 16 + h * 8 + int(threadIdx.x % 32 / 4), p.Nq - 1)];
         Factors f(p, batch * p.kv_heads + (KEYS ? head : head / group));
         int stage = 0;
@@ -572,18 +622,30 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT, bool OF_DS =
     }
 };
 
+// The blocks of a sequence follow one another, those of a head, too.
+template <class Own> __device__ __forceinline__ void run(const PiecesParams& p, const Span* spans, int heads) {
+#if SEQUENCES
+    const Span s = spans[blockIdx.x / heads];
+    PiecesParams& one = *(PiecesParams*)shared;
+    if (threadIdx.x == 0) one = of_sequence(p, s);
+    __syncthreads();
+    Own(one, blockIdx.x - s.first * heads).run();
+#else
+    Own(p, blockIdx.x).run();
+#endif
+}
 extern "C" __global__ void __launch_bounds__(32 * DQ_WARPS, DQ_BLOCKS) backward_mma_dq(const PiecesParams p) {
-    Pass<false, DQ_WARPS, DQ_MI, DQ_BC, DQ_SUB, DQ_KEPT>(p).run();
+    run<Pass<false, DQ_WARPS, DQ_MI, DQ_BC, DQ_SUB, DQ_KEPT>>(p, p.dq_spans, p.heads);
 }
 #if D <= 128
 extern "C" __global__ void __launch_bounds__(32 * DKDV_WARPS, DKDV_BLOCKS) backward_mma_dkdv(const PiecesParams p) {
-    Pass<true, DKDV_WARPS, DKDV_MI, DKDV_BC, DKDV_SUB, DKDV_KEPT>(p).run();
+    run<Pass<true, DKDV_WARPS, DKDV_MI, DKDV_BC, DKDV_SUB, DKDV_KEPT>>(p, p.dkdv_spans, p.kv_heads);
 }
 #else
 extern "C" __global__ void __launch_bounds__(32 * DKDV_WARPS, DKDV_BLOCKS) backward_mma_dk(const PiecesParams p) {
-    Pass<true, DKDV_WARPS, DKDV_MI, DKDV_BC, DKDV_SUB, DKDV_KEPT, true, false>(p).run();
+    run<Pass<true, DKDV_WARPS, DKDV_MI, DKDV_BC, DKDV_SUB, DKDV_KEPT, true, false>>(p, p.dkdv_spans, p.kv_heads);
 }
 extern "C" __global__ void __launch_bounds__(32 * DKDV_WARPS, DKDV_BLOCKS) backward_mma_dv(const PiecesParams p) {
-    Pass<true, DKDV_WARPS, DKDV_MI, DKDV_BC, DKDV_SUB, DKDV_KEPT, false, true>(p).run();
+    run<Pass<true, DKDV_WARPS, DKDV_MI, DKDV_BC, DKDV_SUB, DKDV_KEPT, false, true>>(p, p.dkdv_spans, p.kv_heads);
 }
 #endif

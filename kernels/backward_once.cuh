@@ -13,7 +13,8 @@ constexpr unsigned DQ_BYTES = BC * COLUMNS * 4;
 
 typedef float Part[8][4];  // of a tile of dQ: 64 x 64 numbers, a group's
 
-__device__ __forceinline__ int tiles_of(const TiledParams& p) { return ceil_div(p.Nq, BC); }
+// SEQUENCES: of a head in all of them, as stats_rows has its rows.
+__device__ __forceinline__ int tiles_of(const TiledParams& p) { return SEQUENCES ? p.stats_rows / BC : ceil_div(p.Nq, BC); }
 __device__ __forceinline__ int sums_of(const TiledParams& p) { return p.batches * p.heads * tiles_of(p); }  // of a chain
 // Where 16 bytes of a thread's part of dQ lie, in a tile of it.
 __device__ __forceinline__ unsigned place(int group, int n) { return ((group * 8 + n) * 128 + threadIdx.x % 128) * 16; }
@@ -25,7 +26,7 @@ __device__ __forceinline__ float4* part_sums(const TiledParams& p, int part, int
 
 // How many tiles of keys add to a tile of queries before this one, in its chain. WINDOW: from the first one on that has a key which
 // the first of these queries sees; to the first queries add all, if only zeros.
-__device__ __forceinline__ int turn_of(const TiledParams& p, int keys, int tile) {
+template <class Work> __device__ __forceinline__ int turn_of(const Work& p, int keys, int tile) {
     if (!WINDOW) return keys / p.chains;
     const int before = tile > 0 ? first_key_of(p, tile * BC) / BR : 0;
     return keys / p.chains - (before + p.chains - 1 - keys % p.chains) / p.chains;
@@ -38,7 +39,7 @@ template <bool IN_ORDER> __device__ __forceinline__ void prepare(const TiledPara
     const long long numbers = (long long)p.chains * p.batches * p.heads * p.stats_rows * COLUMNS;
     if (!IN_ORDER)
         for (long long i = n * 4LL; i < numbers; i += gridDim.x * THREADS * 4LL) *(float4*)(p.dq_sums + i) = float4{0, 0, 0, 0};
-    compute_stats(p);
+    compute_stats<BC>(p);
 }
 
 // What runs after. First blocks: chains' sums become dQ. In order, a tile that no keys have been added to has not been written.
@@ -56,7 +57,12 @@ template <bool IN_ORDER> __device__ __forceinline__ void round_dq(const TiledPar
         }
     }
     const int row = tile * BC + (BC == 128 ? group * 64 : 0) + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+#if SEQUENCES
+    const Span s = p.stats_spans[tile];
+    store(dQ, of_sequence(p, s).dq, 0, head, row - s.query_tile * BC, s.rows, p.scale, BC == 128 ? 0 : group * 64);
+#else
     store(dQ, p.dq, head / p.heads, head % p.heads, row, p.Nq, p.scale, BC == 128 ? 0 : group * 64);
+#endif
 }
 // Blocks behind these: 32 columns of a tile of dK or dV that parts have summed up. Parts are added in their order.
 __device__ __forceinline__ void add_parts(const TiledParams& p, int block) {
@@ -91,7 +97,8 @@ constexpr int SUMS = ONCE_SUMS;  // buffers for tiles of dQ
 constexpr unsigned DS_BYTES = BR * BC * 2;
 constexpr unsigned MORE_BARRIERS_AT = Streams::BARRIERS_AT + 16 * (2 + ONCE_STAGES);
 constexpr unsigned DS_BARRIERS_AT = MORE_BARRIERS_AT + 16 * SUMS, NUMBERS_AT = DS_BARRIERS_AT + 16 * 2;
-constexpr unsigned DS_AT = ceil_div(NUMBERS_AT + 16, 1024) * 1024, DQ_AT = DS_AT + 2 * DS_BYTES;
+constexpr unsigned CLEARED_AT = NUMBERS_AT + 16;  // SEQUENCES: a barrier
+constexpr unsigned DS_AT = ceil_div(CLEARED_AT + 8 * SEQUENCES, 1024) * 1024, DQ_AT = DS_AT + 2 * DS_BYTES;
 
 struct Memory : Streams {
     __device__ __forceinline__ unsigned ds(unsigned n) const { return base + DS_AT + n % 2 * DS_BYTES; }
@@ -103,7 +110,9 @@ struct Memory : Streams {
     __device__ __forceinline__ unsigned ds_full(unsigned n) const { return base + DS_BARRIERS_AT + n % 2 * 16; }
     __device__ __forceinline__ unsigned ds_empty(unsigned n) const { return ds_full(n) + 8; }
     __device__ __forceinline__ unsigned number(unsigned n) const { return base + NUMBERS_AT + n % 2 * 8; }  // the n-th task's
+    __device__ __forceinline__ unsigned cleared() const { return base + CLEARED_AT; }
     __device__ __forceinline__ void make_barriers() const {
+        if (SEQUENCES) mbarrier_init<8>(cleared());
         mbarrier_init<1>(task_full()), mbarrier_init<8 * 32 + SUMS>(task_empty());
         for (int n = 0; n < SUMS; n++) mbarrier_init<8>(dq_full(n)), mbarrier_init<1>(dq_empty(n));
         for (int n = 0; n < 2; n++) mbarrier_init<8>(ds_full(n)), mbarrier_init<8>(ds_empty(n));
@@ -113,6 +122,7 @@ struct Memory : Streams {
 };
 
 __device__ __forceinline__ int tasks_of(const TiledParams& p) {
+    if (SEQUENCES) return p.kv_heads * p.dkdv_tiles;
     const int heads = p.batches * p.kv_heads, split = heads - p.split_from;
     return (p.split_from + split * p.split_heads * p.split_rows) * ceil_div(p.Nk, BR);
 }
@@ -146,7 +156,7 @@ __device__ __forceinline__ void produce_tiles(const TiledParams& p, const Memory
     unsigned issued = 0;
     for (unsigned n = 0;; n++) {
         int task = atomicAdd(next, 1);
-        while (task < tasks_of(p) && is_empty(p, task)) task = atomicAdd(next, 1);
+        while (!SEQUENCES && task < tasks_of(p) && is_empty(p, task)) task = atomicAdd(next, 1);
         mbarrier_wait(memory.task_empty(), n % 2 ^ 1);
         store_shared(memory.number(n), __int_as_float(task), 0);
         if (task >= tasks_of(p)) return mbarrier_arrive(memory.task_full());
@@ -167,8 +177,12 @@ __device__ __forceinline__ void add_tiles(const TiledParams& p, const Memory& me
         each_tile(t, [&](int head, int j) {
             const unsigned n = added++;
             if (n % SUMS != mine) return;
-            const int keys = t.row0 / BR, turn = turn_of(p, keys, j);
+            const int keys = t.row0 / BR, turn = turn_of(work_of(p, t), keys, j);
+#if SEQUENCES
+            const long long tile = (long long)head * tiles_of(p) + t.span.query_tile + j;
+#else
             const long long tile = (long long)(keys % p.chains) * sums_of(p) + (t.batch * p.heads + head) * tiles_of(p) + j;
+#endif
             if (IN_ORDER) semaphore_wait(p.counts + tile, turn);
             mbarrier_wait(memory.dq_full(n), n / SUMS % 2);
             float* to = p.dq_sums + tile * (DQ_BYTES / 4);
@@ -222,28 +236,41 @@ __device__ __forceinline__ void signal_dQ(const Memory& memory, unsigned n) {
 }
 
 // The first query that sees a key: none sees a key past the end. (Its weights, of scores of 0, may be infinite.)
-__device__ __forceinline__ int first_query(const TiledParams& p, int key) {
+template <class Work> __device__ __forceinline__ int first_query(const Work& p, int key) {
     return MISSING && key >= p.Nk ? 1 << 30 : CAUSAL ? key - p.causal_offset : 0;
 }
 
 __device__ __forceinline__ void multiply(const TiledParams& p, const Memory& memory, int group) {
     const int column = threadIdx.x % 4 * 2;
     const int thread_row = group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-    unsigned consumed = 0;
+    unsigned consumed = 0, met = 0;
     Weights<BC> none;
     UNROLL for (int n = 0; n < BC / 16; n++) UNROLL for (int e = 0; e < 4; e++) none[n][e] = 0;
     store_dS(none, memory, 0, group);
     each_claimed(p, memory, [&](const Task& t) {
         const int row = t.row0 + thread_row;
+        const auto& w = work_of(p, t);
         // Tiles below `full` need a mask: those at the diagonal, and all of them where keys are missing.
-        int full = CAUSAL ? ceil_div(max(0, t.row0 + group * 64 + 63 - p.causal_offset), BC) : 0;
-        if (MISSING && t.row0 + group * 64 + 63 >= p.Nk) full = t.end;
-        const int full_rows = end_row_of(p, t.row0 + group * 64);  // WINDOW: those before see all of the group's keys, or are above
+        int full = CAUSAL ? ceil_div(max(0, t.row0 + group * 64 + 63 - w.causal_offset), BC) : 0;
+        if (MISSING && t.row0 + group * 64 + 63 >= w.Nk) full = t.end;
+        const int full_rows = end_row_of(w, t.row0 + group * 64);  // WINDOW: those before see all of the group's keys, or are above
         Group<Streams> work;
         clear(work.first), clear(work.second);
         const unsigned first = consumed;
         unsigned left = t.heads * (t.end - t.first);
         memory.wait(consumed);
+#if SEQUENCES
+        // What lies behind a sequence's last key, and behind its last row, may be infinite.
+        const int rows_left = w.Nq - (t.end - 1) * BC, keys_left = w.Nk - t.row0 - group * 64;
+        auto clear_tile = [&](unsigned n) {
+            if (n - first >= t.heads || rows_left >= BC) return;
+            UNROLL for (int which = 0; which < 2; which++) clear_rows<BC, 256>(memory.tile(n, which), rows_left);
+            meet(memory.cleared(), met);
+        };
+        if (keys_left < 64) clear_rows<64, 128>(memory.own(group, 0), max(0, keys_left));
+        if (w.Nk < t.row0 + BR) meet(memory.cleared(), met);
+        clear_tile(consumed);
+#endif
         wgmma_fence();
         issue_scores<BC>(work.S, memory.own(group, 0), memory.tile(consumed, 0));
         wgmma_wait<0>();
@@ -251,7 +278,7 @@ __device__ __forceinline__ void multiply(const TiledParams& p, const Memory& mem
         each_tile(t, [&](int head, int j) {
             wgmma_fence();
             issue_scores<BC>(work.dP, memory.own(group, 1), memory.tile(consumed, 1));
-            auto seen = [&](int key) -> Seen { return {first_query(p, key), WINDOW ? key - p.causal_offset + p.window : 0}; };
+            auto seen = [&](int key) -> Seen { return {first_query(w, key), WINDOW ? key - w.causal_offset + w.window : 0}; };
             const int from = j * BC + column;
             const bool masked = ((CAUSAL || MISSING) && j < full) || (WINDOW && (j + 1) * BC > full_rows);
             work.finish(p, memory, consumed, masked, seen(row).after(from), seen(row + 8).after(from), {t.batch, head, row, from});
@@ -267,6 +294,9 @@ __device__ __forceinline__ void multiply(const TiledParams& p, const Memory& mem
             fence_registers(dQ);
             if (consumed != first) store_dQ(dQ, memory, consumed - 1, group);  // before products that need all of shared memory's rate
             if (more) memory.wait(consumed + 1);
+#if SEQUENCES
+            if (more) clear_tile(consumed + 1);
+#endif
             wgmma_fence();
             issue_scores<BC>(work.S, memory.own(group, 0), memory.tile(consumed + more, 0));
             if (more) memory.release(consumed);
@@ -285,8 +315,8 @@ __device__ __forceinline__ void multiply(const TiledParams& p, const Memory& mem
         memory.release(consumed - 1);
         mbarrier_arrive(memory.task_empty());  // every lane has read the task's number
         if (t.part < 0) {
-            store(work.first, p.dk, t.batch, t.own_head, row, p.Nk, p.scale);
-            store(work.second, p.dv, t.batch, t.own_head, row, p.Nk, 1);
+            store(work.first, w.dk, t.batch, t.own_head, row, w.Nk, p.scale);
+            store(work.second, w.dv, t.batch, t.own_head, row, w.Nk, 1);
         } else UNROLL for (int n = 0; n < COLUMNS / 8; n++) {
             const float *dk = work.first[n], *dv = work.second[n];
             *part_sums(p, t.part, t.row0 / BR, 0, n, threadIdx.x - 128) = float4{dk[0], dk[1], dk[2], dk[3]};

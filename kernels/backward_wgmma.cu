@@ -21,42 +21,58 @@ using KeysOwned = Geometry<true, DKDV_GROUPS, DKDV_TILE, DKDV_STAGES, DKDV_AHEAD
 template <class G> __device__ __forceinline__ void multiply_tiles(const TiledParams& p, const G& memory, int group) {
     constexpr int BC = G::BC;
     const int thread_row = group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
-    unsigned consumed = 0, tasks = 0;
+    unsigned consumed = 0, tasks = 0, met = 0;
     each_task<G>(p, [&](const Task& t) {
         const int row = t.row0 + thread_row, group_row = t.row0 + group * 64;
+        const auto& w = work_of(p, t);
         Group<G> work;
         clear(work.first);
         if (G::KEYS) clear(work.second);
         else UNROLL for (int h = 0; h < 2; h++) {
+#if SEQUENCES
+            const float2* stats = p.stats + (long long)t.own_head * p.stats_rows + t.span.query_tile * DKDV_TILE;
+#else
             const float2* stats = p.stats + ((long long)t.batch * p.heads + t.own_head) * p.stats_rows;
-            work.row_stats[h] = row + 8 * h < p.Nq ? stats[row + 8 * h] : make_float2(MINUS_INFINITY, 0);
+#endif
+            work.row_stats[h] = row + 8 * h < w.Nq ? stats[row + 8 * h] : make_float2(MINUS_INFINITY, 0);
         }
         // The tiles [begin, end) of each head are this group's; of these [full, full_end) need no mask.
         int begin = t.first, end = t.end, full, full_end;
         if (G::KEYS) {
-            if (CAUSAL) begin = min(max(begin, (group_row - p.causal_offset) / BC), end - 1);
-            if (WINDOW) end = min(end, max(begin + 1, ceil_div(end_row_of(p, group_row + 63), BC)));
-            full = CAUSAL ? ceil_div(max(0, group_row + 63 - p.causal_offset), BC) : 0;
-            full_end = WINDOW ? end_row_of(p, group_row) / BC : end;
+            if (CAUSAL) begin = min(max(begin, (group_row - w.causal_offset) / BC), end - 1);
+            if (WINDOW) end = min(end, max(begin + 1, ceil_div(end_row_of(w, group_row + 63), BC)));
+            full = CAUSAL ? ceil_div(max(0, group_row + 63 - w.causal_offset), BC) : 0;
+            full_end = WINDOW ? end_row_of(w, group_row) / BC : end;
         } else {
-            if (CAUSAL) end = min(end, max(1, ceil_div(group_row + 64 + p.causal_offset, BC)));
-            if (WINDOW) begin = min(max(begin, first_key_of(p, group_row) / BC), end - 1);
-            full = ceil_div(first_key_of(p, group_row + 63), BC);
-            full_end = (CAUSAL ? max(0, min(p.Nk, group_row + p.causal_offset + 1)) : p.Nk) / BC;
+            if (CAUSAL) end = min(end, max(1, ceil_div(group_row + 64 + w.causal_offset, BC)));
+            if (WINDOW) begin = min(max(begin, first_key_of(w, group_row) / BC), end - 1);
+            full = ceil_div(first_key_of(w, group_row + 63), BC);
+            full_end = (CAUSAL ? max(0, min(w.Nk, group_row + w.causal_offset + 1)) : w.Nk) / BC;
         }
+        // SEQUENCES: what lies behind a sequence's last row or key may be infinite. All groups put zeros there; with V, 0 has no product.
+        auto wait = [&](int j) {
+            memory.wait(consumed);
+#if SEQUENCES
+            const int left = (G::KEYS ? w.Nq : w.Nk) - j * BC;
+            if (left >= BC) return;
+            clear_rows<BC, 128 * G::GROUPS>(memory.tile(consumed, 0), left);
+            if (G::KEYS) clear_rows<BC, 128 * G::GROUPS>(memory.tile(consumed, 1), left);
+            meet(memory.cleared(), met);
+#endif
+        };
         mbarrier_wait(memory.own_full(group), tasks++ % 2);
         for (int head = 0; head < t.heads; head++) {
             if (CAUSAL && (WINDOW || G::KEYS))
 #pragma unroll 1
-                for (int j = t.first; j < begin; j++, consumed++) memory.wait(consumed), memory.release(consumed);
+                for (int j = t.first; j < begin; j++, consumed++) wait(j), memory.release(consumed);
 #pragma unroll 1
             for (int j = begin; j < end; j++, consumed++) {
-                memory.wait(consumed);
+                wait(j);
                 work.begin(memory, group, consumed);
                 if (G::AHEAD && j > begin) memory.release(consumed - 1);
                 auto seen = [&](int row) -> Seen {
-                    if (G::KEYS) return {row - p.causal_offset, WINDOW ? row - p.causal_offset + p.window : 0};
-                    return {first_key_of(p, row), CAUSAL ? min(p.Nk - 1, row + p.causal_offset) + 1 : p.Nk};
+                    if (G::KEYS) return {row - w.causal_offset, WINDOW ? row - w.causal_offset + w.window : 0};
+                    return {first_key_of(w, row), CAUSAL ? min(w.Nk - 1, row + w.causal_offset) + 1 : w.Nk};
                 };
                 const bool masked = (G::KEYS ? CAUSAL && j < full : j >= full_end) || (WINDOW && (j < full || j >= full_end));
                 const int from = j * BC + column;
@@ -67,14 +83,14 @@ template <class G> __device__ __forceinline__ void multiply_tiles(const TiledPar
             if (G::AHEAD) work.end(), memory.release(consumed - 1);
             if (CAUSAL && (WINDOW || !G::KEYS))
 #pragma unroll 1
-                for (int j = end; j < t.end; j++, consumed++) memory.wait(consumed), memory.release(consumed);
+                for (int j = end; j < t.end; j++, consumed++) wait(j), memory.release(consumed);
         }
         if (threadIdx.x % 32 == 0) mbarrier_arrive(memory.own_empty(group));
         if (G::KEYS) {
-            store(work.first, p.dk, t.batch, t.own_head, row, p.Nk, p.scale);
-            store(work.second, p.dv, t.batch, t.own_head, row, p.Nk, 1);
+            store(work.first, w.dk, t.batch, t.own_head, row, w.Nk, p.scale);
+            store(work.second, w.dv, t.batch, t.own_head, row, w.Nk, 1);
         } else {
-            store(work.first, p.dq, t.batch, t.own_head, row, p.Nq, p.scale);
+            store(work.first, w.dq, t.batch, t.own_head, row, w.Nq, p.scale);
         }
     });
 }
@@ -99,4 +115,4 @@ extern "C" __global__ void __launch_bounds__(QueriesOwned::BLOCK, 1) backward_dq
 extern "C" __global__ void __launch_bounds__(KeysOwned::BLOCK, 1) backward_dkdv(const __grid_constant__ TiledParams p) {
     pass<KeysOwned>(p, p.dkdv_maps);
 }
-extern "C" __global__ void LAUNCH_BOUNDS backward_stats(const __grid_constant__ TiledParams p) { compute_stats(p); }
+extern "C" __global__ void LAUNCH_BOUNDS backward_stats(const __grid_constant__ TiledParams p) { compute_stats<KeysOwned::BC>(p); }

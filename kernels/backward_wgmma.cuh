@@ -10,6 +10,7 @@
 #include "platform.cuh"
 #include "sixteen.cuh"
 #include "scored.cuh"
+#include "spans.cuh"
 #include "swizzled.cuh"
 
 // The bytes that hw4cli/plans/backwardwgmma.py lays out. A pass owns rows of two matrices, and streams tiles of two others.
@@ -18,7 +19,7 @@ struct TiledMaps {
     PassMaps dq_maps, dkdv_maps;  // own q and dO, streamed k and v; own k and v, streamed q and dO
     TensorMap stats_map;          // of lines of 128 bytes: stats of 16 rows
 };
-struct TiledParams : TiledMaps {
+struct TiledWork {
     Matrix<const unsigned short> o, d_o;
     Matrix<unsigned short> dq, dk, dv;
     const float* lse;    // natural: of the forward pass; of each head its rows one after the other
@@ -35,10 +36,16 @@ struct TiledParams : TiledMaps {
     int split_from, split_heads, split_rows, chains;
     float scale, log2_scale;  // of the scores; times log2(e)
     int window;               // WINDOW: of the keys that a row sees by causal_offset, the last so many
+    // SEQUENCES: of each tile of stats, and of the tiles that a pass owns, its sequence; how many tiles each pass owns in a head.
+    const Span* stats_spans;
+    const Span* dq_spans;
+    const Span* dkdv_spans;
+    int dq_tiles, dkdv_tiles;
 #if SCORED
     Scoring scoring;
 #endif
 };
+struct TiledParams : TiledMaps, TiledWork {};
 
 constexpr int SUBTILES = COLUMNS / 64, STEPS = COLUMNS / 16;  // of 64 columns, 128 bytes a row; of 16, as products take them
 static_assert((COLUMNS == 64 || COLUMNS == 128) && COLUMNS >= D && D % 8 == 0, "rows of 16-byte chunks, as TMA copies them");
@@ -55,7 +62,8 @@ struct Geometry {
     static constexpr unsigned STATS_BYTES = KEYS ? BC * 8 : 0, STAGE_BYTES = 2 * TILE_BYTES + STATS_BYTES;
     static constexpr unsigned STREAM_AT = GROUPS * 2 * OWN_BYTES, STATS_AT = STREAM_AT + STAGES * 2 * TILE_BYTES;
     static constexpr unsigned BARRIERS_AT = STATS_AT + STAGES * STATS_BYTES;
-    static constexpr int REGISTERS = GROUPS == 3 ? 160 : 240, COPY_REGISTERS = GROUPS == 3 ? 32 : 24;
+    static constexpr int MORE = SEQUENCES && EARLY > 0 ? 8 : 0;  // of each group's registers, for the threads that claim tasks (backward_once)
+    static constexpr int REGISTERS = GROUPS == 3 ? 160 : 240 - MORE, COPY_REGISTERS = GROUPS == 3 ? 32 : 24 + 2 * MORE;
     static_assert(BC % 16 == 0, "products of 16 rows");
 
     unsigned base;  // of shared memory
@@ -68,7 +76,9 @@ struct Geometry {
     __device__ __forceinline__ unsigned stats(unsigned n) const { return base + STATS_AT + n % STAGES * STATS_BYTES; }
     __device__ __forceinline__ unsigned full(unsigned n) const { return own_full(GROUPS + n % STAGES); }
     __device__ __forceinline__ unsigned empty(unsigned n) const { return full(n) + 8; }
+    __device__ __forceinline__ unsigned cleared() const { return own_full(GROUPS + STAGES); }  // SEQUENCES
     __device__ __forceinline__ void make_barriers() const {
+        if (SEQUENCES) mbarrier_init<4 * GROUPS>(cleared());
         for (int g = 0; g < GROUPS; g++) mbarrier_init<1>(own_full(g)), mbarrier_init<4>(own_empty(g));
         for (int n = 0; n < STAGES; n++) mbarrier_init<1>(full(n)), mbarrier_init<4 * GROUPS>(empty(n));
         fence_mbarrier_init();
@@ -85,11 +95,40 @@ struct Task {
     int batch, own_head, row0;
     int head, heads, first, end;
     int part;  // of all heads that are split; -1: the whole
+#if SEQUENCES
+    Span span;  // in which rows, keys and tiles are counted
+    __device__ __forceinline__ int in_batch() const { return span.batch; }
+    __device__ __forceinline__ int row(int n) const { return span.row + n; }
+    __device__ __forceinline__ int key(int n) const { return span.key + n; }
+#else
+    __device__ __forceinline__ int in_batch() const { return batch; }
+    __device__ __forceinline__ int row(int n) const { return n; }
+    __device__ __forceinline__ int key(int n) const { return n; }
+#endif
 };
+
+#if SEQUENCES
+template <class T> __device__ __forceinline__ void move(Matrix<T>& m, int batch, int row) {
+    m.data += batch * m.batch + row * m.row;
+}
+// A sequence in the place of the arrays, as if these were of one batch.
+__device__ __forceinline__ TiledWork of_sequence(const TiledWork& p, const Span& s) {
+    TiledWork one = p;
+    one.batches = 1, one.split_from = p.kv_heads, one.Nq = s.rows, one.Nk = s.keys, one.causal_offset = s.causal_offset;
+    move(one.o, s.batch, s.row), move(one.d_o, s.batch, s.row), move(one.dq, s.batch, s.row);
+    move(one.dk, s.batch, s.key), move(one.dv, s.batch, s.key);
+    one.lse += s.batch * p.lse_batch + s.row;
+    return one;
+}
+// What a task is counted in.
+__device__ __forceinline__ TiledWork work_of(const TiledParams& p, const Task& t) { return of_sequence(p, t.span); }
+#else
+__device__ __forceinline__ const TiledParams& work_of(const TiledParams& p, const Task&) { return p; }
+#endif
 
 // Which task of a pass is the n-th. Tasks of several heads are mixed, so that few blocks wait for each other's sums
 // (backward_once); causal: the longest first.
-template <class G> __device__ __forceinline__ Task task_of(const TiledParams& p, int n) {
+template <class G, class Work> __device__ __forceinline__ Task task_in(const Work& p, int n) {
     const int own_rows = G::KEYS ? p.Nk : p.Nq, streamed = G::KEYS ? p.Nq : p.Nk, heads = G::KEYS ? p.kv_heads : p.heads;
     const int own_tiles = ceil_div(own_rows, G::BR), tiles = ceil_div(streamed, G::BC), group = p.heads / p.kv_heads;
     const bool split = G::KEYS && n >= p.split_from * own_tiles;
@@ -113,9 +152,25 @@ template <class G> __device__ __forceinline__ Task task_of(const TiledParams& p,
     const int end = CAUSAL ? max(1, min(tiles, ceil_div(row0 + G::BR + p.causal_offset, G::BC))) : tiles;
     return {batch, head, row0, head / group, 1, min(first_key_of(p, row0) / G::BC, end - 1), end, -1};
 }
+// SEQUENCES: tasks of a sequence follow one another, those of the longest one come first.
+template <class G> __device__ __forceinline__ Task task_of(const TiledParams& p, int n) {
+#if SEQUENCES
+    const int heads = G::KEYS ? p.kv_heads : p.heads;
+    const Span s = (G::KEYS ? p.dkdv_spans : p.dq_spans)[n / heads];
+    Task t = task_in<G>(of_sequence(p, s), n - s.first * heads);
+    t.span = s;
+    return t;
+#else
+    return task_in<G>(p, n);
+#endif
+}
 // Calls work(task) for this block's tasks. Causal: every second round goes backwards, so that no block gets all the long ones.
 template <class G, class Work> __device__ __forceinline__ void each_task(const TiledParams& p, Work work) {
+#if SEQUENCES
+    const int tasks = G::KEYS ? p.kv_heads * p.dkdv_tiles : p.heads * p.dq_tiles;
+#else
     const int tasks = p.batches * (G::KEYS ? p.kv_heads * ceil_div(p.Nk, G::BR) : p.heads * ceil_div(p.Nq, G::BR));
+#endif
     const int blocks = gridDim.x;
     for (int round = 0; round * blocks < tasks; round++) {
         const int n = round * blocks + (CAUSAL && round % 2 ? blocks - 1 - blockIdx.x : blockIdx.x);
@@ -127,7 +182,8 @@ template <class G, class Work> __device__ __forceinline__ void each_task(const T
 template <class G> __device__ __forceinline__ void copy_own(const PassMaps& maps, const G& memory, const Task& t, int group,
                                                             unsigned barrier) {
     UNROLL for (int w = 0; w < 2; w++) UNROLL for (int c = 0; c < SUBTILES; c++)
-        copy_box(memory.own(group, w) + c * 64 * 128, maps.own[w], c * 64, t.row0 + group * 64, t.own_head, t.batch, barrier);
+        copy_box(memory.own(group, w) + c * 64 * 128, maps.own[w], c * 64, G::KEYS ? t.key(t.row0 + group * 64) : t.row(t.row0 + group * 64),
+                 t.own_head, t.in_batch(), barrier);
 }
 template <class G> __device__ __forceinline__ void copy_tile(const TiledParams& p, const PassMaps& maps, const G& memory,
                                                              const Task& t, int head, int j, unsigned n) {
@@ -135,9 +191,14 @@ template <class G> __device__ __forceinline__ void copy_tile(const TiledParams& 
     mbarrier_wait(memory.empty(n), n / G::STAGES % 2 ^ 1);
     mbarrier_expect<G::STAGE_BYTES>(barrier);
     UNROLL for (int w = 0; w < 2; w++) UNROLL for (int c = 0; c < SUBTILES; c++)
-        copy_box(memory.tile(n, w) + c * G::BC * 128, maps.streamed[w], c * 64, j * G::BC, head, t.batch, barrier);
+        copy_box(memory.tile(n, w) + c * G::BC * 128, maps.streamed[w], c * 64, G::KEYS ? t.row(j * G::BC) : t.key(j * G::BC), head,
+                 t.in_batch(), barrier);
     if (G::KEYS) {  // as a box: compute-sanitizer holds other copies against reads that __syncwarp and an arrival order
+#if SEQUENCES
+        const long long row = (long long)head * p.stats_rows + (t.span.query_tile + j) * G::BC;
+#else
         const long long row = ((long long)t.batch * p.heads + head) * p.stats_rows + j * G::BC;
+#endif
         copy_box(memory.stats(n), p.stats_map, 0, row / 16, 0, 0, barrier);
     }
 }
@@ -154,6 +215,22 @@ template <class G> __device__ __forceinline__ void copy_tiles(const TiledParams&
         for (int head = t.head; head < t.head + t.heads; head++)
             for (int j = t.first; j < t.end; j++) copy_tile(p, maps, memory, t, head, j, issued++);
     });
+}
+
+// SEQUENCES: zeros in the rows from `first` on, which are of another sequence or of none, of a tile of ROWS; by COUNT threads of whole
+// groups.
+template <int ROWS, int COUNT> __device__ __forceinline__ void clear_rows(unsigned at, int first) {
+    const int chunks = (ROWS - first) * 8;
+    for (int e = (threadIdx.x - 128) % COUNT; e < chunks * SUBTILES; e += COUNT)
+        store_shared(at + e / chunks * ROWS * 128 + first * 128 + e % chunks * 16, uint4{0, 0, 0, 0});
+    fence_proxy_async();
+}
+// All groups have: each warp arrives, and waits. (synccheck takes a named barrier for divergence, as groups reach it at several
+// places.)
+__device__ __forceinline__ void meet(unsigned barrier, unsigned& met) {
+    __syncwarp();
+    if (threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
+    mbarrier_wait(barrier, met++ % 2);
 }
 
 typedef float Sums[COLUMNS / 8][4];
@@ -316,16 +393,26 @@ template <class G> struct Group {
 // Of each row, -LSE in base 2 and delta = the sum of dO O. Rows that see no key and rows that are not there get no weight.
 constexpr int LANES = D <= 8 ? 1 : D <= 16 ? 2 : D <= 32 ? 4 : D <= 64 ? 8 : 16;  // to a row, 8 columns each
 
-__device__ __forceinline__ void compute_stats(const TiledParams& p) {
+// TILE: rows of a tile of stats.
+template <int TILE> __device__ __forceinline__ void compute_stats(const TiledParams& p) {
     const long long n = (long long)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES;
     const int head = n / p.stats_rows, row = n - (long long)head * p.stats_rows, batch = head / p.heads;
     const int column = threadIdx.x % LANES * 8;
+#if SEQUENCES
+    const Span s = p.stats_spans[row / TILE];
+    const TiledWork w = of_sequence(p, s);
+    const int in_sequence = row - s.query_tile * TILE;
+    const bool there = batch < 1 && in_sequence < s.rows;
+#else
+    const TiledParams& w = p;
+    const int in_sequence = row;
     const bool there = batch < p.batches && row < p.Nq;
+#endif
     float delta = 0;
     if (there && column < D) {
         const int in_batch = head - batch * p.heads;
-        const uint4 a = *(const uint4*)(p.o.data + batch * p.o.batch + in_batch * p.o.head + row * p.o.row + column);
-        const uint4 b = *(const uint4*)(p.d_o.data + batch * p.d_o.batch + in_batch * p.d_o.head + row * p.d_o.row + column);
+        const uint4 a = *(const uint4*)(w.o.data + batch * p.o.batch + in_batch * p.o.head + in_sequence * p.o.row + column);
+        const uint4 b = *(const uint4*)(w.d_o.data + batch * p.d_o.batch + in_batch * p.d_o.head + in_sequence * p.d_o.row + column);
         const unsigned x[4] = {a.x, a.y, a.z, a.w}, y[4] = {b.x, b.y, b.z, b.w};
         UNROLL for (int i = 0; i < 4; i++) {
             const float2 u = unpack(x[i]), v = unpack(y[i]);
@@ -336,7 +423,7 @@ __device__ __forceinline__ void compute_stats(const TiledParams& p) {
     if (batch >= p.batches || column > 0) return;
     float2 stats = make_float2(MINUS_INFINITY, 0);
     if (there) {
-        const float lse = p.lse[batch * p.lse_batch + (head - batch * p.heads) * p.lse_head + row];
+        const float lse = w.lse[batch * p.lse_batch + (head - batch * p.heads) * p.lse_head + in_sequence];
         if (lse != MINUS_INFINITY) stats = make_float2(lse * -LOG2E, delta);
     }
     p.stats[n] = stats;

@@ -12,7 +12,7 @@ import numpy as np
 from hw4cli import attention, attention_backward
 from hw4cli.plans.dispatch import AUTO, candidates
 from hw4cli.plans.flash import FLASH
-from hw4cli.plans.gradients import fastest
+from hw4cli.plans.gradients import GRADIENTS, fastest
 from hw4cli.plans.kernels16 import ENTRIES16, kernel16
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
@@ -24,7 +24,7 @@ GPUS = {"9.0": DEVICES[90], "8.0 on": DEVICES[80], "older": DEVICES[61]}  # by c
 N, LENGTHS = 4096, (4096, 1000, 300)
 SEQUENCES = tuple(Span(n, 0, length, 0, length) for n, length in enumerate(LENGTHS))
 PLAIN = Workload(FLOAT16, 3, 16, 16, N, N, 64)
-EACH = "; a launch for each run of equal lengths"
+EACH = ": a launch for each run of equal lengths"
 PADDED = ", with zero columns"
 
 # Of each feature, a workload that has it, and how a small call asks for it.
@@ -91,8 +91,11 @@ def forward32(work: Workload) -> str:
 def gradients(work: Workload) -> str:
     """What computes the gradients on each kind of GPU."""
     alone = work.alone(work.sequences[0]) if work.sequences else work
-    found = kernels([fastest(alone.of_one_width, props) for props in GPUS.values()])
-    return found + EACH * bool(work.sequences) + PADDED * bool(work.dv)
+    names = [fastest(alone.of_one_width, props) for props in GPUS.values()]
+    if not work.sequences:
+        return kernels(names) + PADDED * bool(work.dv)
+    apart = [name for name in names if not GRADIENTS[name].sequences]
+    return f"{kernels([name for name in names if name not in apart])}; {kernels(apart)}{EACH}"
 
 
 def on_cpu(asked: dict[str, Any]) -> str:

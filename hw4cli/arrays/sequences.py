@@ -161,6 +161,8 @@ def _starts(name: str, numbers: Numbers, total: int) -> Numbers:
 
 def numbers_of(name: str, given: Any) -> Numbers:
     """The integers of a sequence, or of an array of one dimension."""
+    if type(given) in (list, tuple) and set(map(type, given)) == {int}:  # at once: each call asks
+        return tuple(given)
     if hasattr(given, "dtype"):
         if len(given.shape) != 1 or not str(given.dtype).removeprefix("torch.").startswith(("int", "uint")):
             raise TypeError(f"{name} is an array {tuple(given.shape)} of {given.dtype}: give integers, (sequences,)")

@@ -15,6 +15,7 @@ NAME = "backward"
 DELTA_ROWS = 32  # lanes to a row of delta
 # BackwardParams in kernels/gradients.cuh.
 _LAYOUT = struct.Struct("@" + 8 * COORDINATES + "QqqQ" + "6i" + "fii" + "0Q")
+PARAMS_BYTES = _LAYOUT.size
 
 
 class Tile(NamedTuple):

@@ -38,9 +38,9 @@ class Cut(NamedTuple):
 
 def best_cut(work: Workload, sms: int) -> Cut:
     """The cut of least `duration` on so many multiprocessors; none where it gains little, nor of windows: each tile of
-    keys begins behind the one before, and does not wait for it."""
-    whole = Cut(work.batch * work.kv_heads)
-    if work.window:
+    keys begins behind the one before, and does not wait for it. Sequences of several lengths are not cut."""
+    whole = Cut((1 if work.sequences else work.batch) * work.kv_heads)
+    if work.window or work.sequences:
         return whole
     group, rows = work.heads // work.kv_heads, tile_rows(work)
     steps = work.computed_pairs(rows, KEYS) / (rows * KEYS) if work.causal else 0
@@ -88,7 +88,7 @@ def section(work: Workload) -> int:
     if work.causal and work.heads == work.kv_heads:
         return 16
     group = work.heads // work.kv_heads
-    sums = FLOAT * hopper.columns(work) * work.Nq * group
+    sums = FLOAT * hopper.columns(work) * work.most_rows * group
     if group == 1:
         return max(4, min(16, FULL_SUMS // sums))
     return max(1 if work.causal else 8, min(16, SHARED_SUMS // sums))

@@ -1,15 +1,17 @@
 """The launches of kernels/backward_mma.cu, gradients by tensor cores, and the bytes that they are passed."""
 
 import struct
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from hw4cli.errors import MachineError
-from hw4cli.plans.backward import Arrays
+from hw4cli.plans.backward import PARAMS_BYTES, Arrays
 from hw4cli.plans.backward import arguments as common_arguments
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import COORDINATES, Matrix, coordinates
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros
+from hw4cli.plans.spans import Owned, sequence_macros, table_addresses, with_tables
 from hw4cli.problem.workload import BFLOAT16, FLOAT32, MAX_D, Workload
 
 NAME = "backward_mma"
@@ -18,7 +20,7 @@ THREADS = 256  # of what prepares a tile
 TILE_ROWS = 32  # that share a factor
 ALIGNMENT = 256
 # What PiecesParams in kernels/backward_mma.cu has behind BackwardParams.
-_LAYOUT = struct.Struct("@" + 4 * COORDINATES + "QQQ" + "ii" + "0Q")
+_LAYOUT = struct.Struct("@" + 4 * COORDINATES + "QQQ" + "4i" + "4Q")
 
 
 class Tile(NamedTuple):
@@ -91,10 +93,12 @@ def plan(work: Workload, props: DeviceProperties, tile: Tiling | None = None) ->
         raise MachineError(f"kernel {NAME} does not take {work.dtype}, d={work.d} on {props.architecture}")
     wide, width = work.dtype == FLOAT32, padded_d(work.d)
     row_bytes = 2 * width * (2 if wide else 1)
+    # Where sequences are computed, what is passed lies in shared memory, in whole rows.
+    more = ceil_div(PARAMS_BYTES + _LAYOUT.size, 2 * width) * 2 * width if work.sequences else 0
 
     def fitting(tiles: tuple[Tile, ...]) -> Tile:
         for one in tiles:
-            if one.shared(row_bytes) <= props.shared_limit:
+            if one.shared(row_bytes) + more <= props.shared_limit:
                 return one
         raise MachineError(f"gradients at d={work.d} do not fit {props.shared_limit:,} bytes of shared memory a block")
 
@@ -108,30 +112,34 @@ def plan(work: Workload, props: DeviceProperties, tile: Tiling | None = None) ->
         "BFLOAT16": int(bfloat),
         "CAUSAL": int(work.causal),
         **mask_macros(work),
+        **sequence_macros(work),
         **dq.macros("DQ"),
         **dkdv.macros("DKDV"),
     }
-    heads, kv_heads = work.batch * work.heads, work.batch * work.kv_heads
-    tiles = heads * _tiles(work.Nq) + (0 if bfloat else kv_heads * _tiles(work.Nk))
+    tiles = work.row_tiles(TILE_ROWS) + (0 if bfloat else work.key_tiles(TILE_ROWS))
     launches = (
         Launch("backward_pieces", tiles, THREADS, 0),
-        Launch("backward_mma_dq", work.row_tiles(dq.rows), 32 * dq.warps, dq.shared(row_bytes)),
+        Launch("backward_mma_dq", work.row_tiles(dq.rows), 32 * dq.warps, dq.shared(row_bytes) + more),
         *(
-            Launch(symbol, kv_heads * ceil_div(work.Nk, dkdv.rows), 32 * dkdv.warps, dkdv.shared(row_bytes))
+            Launch(symbol, work.key_tiles(dkdv.rows), 32 * dkdv.warps, dkdv.shared(row_bytes) + more)
             for symbol in (("backward_mma_dkdv",) if width <= MAX_D else ("backward_mma_dk", "backward_mma_dv"))
         ),
     )
-    return Plan(NAME, macros, launches, Scratch(_scratch(work)[-1]), main_symbol=launches[2].symbol)
+    planned = Plan(NAME, macros, launches, Scratch(_scratch(work)[-1]), main_symbol=launches[2].symbol)
+    return with_tables(planned, work, (TILE_ROWS, TILE_ROWS), _owned(planned))
 
 
-def _tiles(rows: int) -> int:
-    return ceil_div(rows, TILE_ROWS)
+def _owned(planned: Plan) -> list[Owned]:
+    """The tiles of backward_pieces, and of the two passes."""
+    m = planned.macros
+    dq, dkdv = (16 * m[f"{name}_WARPS"] * m[f"{name}_MI"] for name in ("DQ", "DKDV"))
+    return [Owned(TILE_ROWS), Owned(TILE_ROWS, keys=True), Owned(dq), Owned(dkdv, keys=True)]
 
 
 def _scratch(work: Workload) -> list[int]:
     """Where the parts of scratch begin: scales of queries and of keys, rows, pieces of Q, K, V and dO; and its end."""
     heads, kv_heads = work.batch * work.heads, work.batch * work.kv_heads
-    queries, keys = heads * _tiles(work.Nq), kv_heads * _tiles(work.Nk)
+    queries, keys = work.row_tiles(TILE_ROWS), work.key_tiles(TILE_ROWS)
     row = 4 * ceil_div(work.d, 8) * 8 if work.dtype == FLOAT32 else 0
     of_queries, of_keys = heads * work.Nq * row, kv_heads * work.Nk * row
     starts = [0]
@@ -152,5 +160,8 @@ def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any = None)
             Matrix(at, heads * count * stride, count * stride, stride)
             for at, (heads, count) in zip(pieces, (queries, keys, keys, queries), strict=True)
         ]
-    own = (query_scales, key_scales, rows, _tiles(work.Nq), _tiles(work.Nk))
-    return common_arguments(work, planned, arrays) + _LAYOUT.pack(*coordinates(*taken), *own)
+    owned = _owned(planned)
+    tiles = ceil_div(work.Nq, TILE_ROWS), ceil_div(work.Nk, TILE_ROWS), owned[0].count(work), owned[1].count(work)
+    own = (query_scales, key_scales, rows, *tiles, *table_addresses(planned, work, arrays.scratch, owned))
+    one = replace(work, batch=1) if work.sequences else work  # as if all sequences were of one
+    return common_arguments(one, planned, arrays) + _LAYOUT.pack(*coordinates(*taken), *own)

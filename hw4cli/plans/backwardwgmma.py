@@ -11,6 +11,7 @@ from hw4cli.plans.half import ATOM, LARGEST, LOG2E, padded, tensor_box
 from hw4cli.plans.launch import COORDINATES, Box, Matrix, coordinates
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros
 from hw4cli.plans.scoring import scoring
+from hw4cli.plans.spans import Owned, sequence_macros, table_addresses, with_tables
 from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
 
 NAME = "backward_wgmma"
@@ -18,7 +19,7 @@ OWNED = 64  # rows of a group of four warps
 STATS_THREADS, STATS_BYTES = 256, 8
 LINE = 128  # bytes: stats are copied as rows of so many
 # TiledParams in kernels/backward_wgmma.cuh, behind its nine tensor maps.
-_LAYOUT = struct.Struct("<" + 5 * COORDINATES + "Qqq" + 4 * "Q" + 12 * "i" + 2 * "f" + "i")
+_LAYOUT = struct.Struct("<" + 5 * COORDINATES + "Qqq" + 4 * "Q" + 12 * "i" + 2 * "f" + "i" + "4x" + "3Q2i")
 
 
 class Pass(NamedTuple):
@@ -75,20 +76,29 @@ def plan(work: Workload, props: DeviceProperties, tile: Tiling | None = None) ->
     width = columns(work)
     dq, dkdv = tile or TILINGS[width]
     macros = {**common_macros(work), **dq.macros("DQ"), **dkdv.macros("DKDV")}
-    own = work.batch * work.kv_heads * ceil_div(work.Nk, dkdv.rows)
+    more = cleared_bytes(work)
     launches = (
         stats_launch(work, dkdv.tile),
-        Launch("backward_dq", min(props.sms, work.row_tiles(dq.rows)), dq.threads, dq.shared(width, False)),
-        Launch("backward_dkdv", min(props.sms, own), dkdv.threads, dkdv.shared(width, True)),
+        Launch("backward_dq", min(props.sms, work.row_tiles(dq.rows)), dq.threads, dq.shared(width, False) + more),
+        Launch(
+            "backward_dkdv", min(props.sms, work.key_tiles(dkdv.rows)), dkdv.threads, dkdv.shared(width, True) + more
+        ),
     )
     scratch = Scratch(STATS_BYTES * stats_rows(work, dkdv.tile))
-    return Plan(NAME, macros, launches, scratch, main_symbol="backward_dkdv")
+    planned = Plan(NAME, macros, launches, scratch, main_symbol="backward_dkdv")
+    return with_sequences(planned, work, dkdv.tile, _owned(planned))
+
+
+def _owned(planned: Plan) -> list[Owned]:
+    """The tiles of stats, and of the two passes."""
+    m = planned.macros
+    return [Owned(m["DKDV_TILE"]), Owned(OWNED * m["DQ_GROUPS"]), Owned(OWNED * m["DKDV_GROUPS"], keys=True)]
 
 
 def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Callable[[Box], bytes]) -> bytes:
     """The one argument of each launch; `encode` makes tensor maps."""
     tiles = planned.macros["DQ_TILE"], planned.macros["DKDV_TILE"]
-    return tiled_arguments(work, arrays, encode, tiles, section(work))
+    return tiled_arguments(work, planned, arrays, encode, tiles, section(work), _owned(planned))
 
 
 def section(work: Workload) -> int:
@@ -119,6 +129,7 @@ def common_macros(work: Workload) -> dict[str, int]:
         "BFLOAT16": int(work.dtype == BFLOAT16),
         "CAUSAL": int(work.causal),
         **mask_macros(work),
+        **sequence_macros(work),
         "WARPGROUPS": 1,
     }
 
@@ -134,17 +145,30 @@ def stats_launch(work: Workload, tile: int) -> Launch:
     return Launch("backward_stats", ceil_div(stats_rows(work, tile) * lanes, STATS_THREADS), STATS_THREADS, 0)
 
 
+def cleared_bytes(work: Workload) -> int:
+    """Of shared memory for a barrier, at which groups meet that have cleared the rows behind a sequence's last."""
+    return 8 if work.sequences else 0
+
+
+def with_sequences(planned: Plan, work: Workload, tile: int, owned: Sequence[Owned]) -> Plan:
+    """The plan with tables of tiles of stats, of so many rows, and of what the passes own."""
+    return with_tables(planned, work, (tile, OWNED), owned)
+
+
 def tiled_arguments(
     work: Workload,
+    planned: Plan,
     arrays: Arrays,
     encode: Callable[[Box], bytes],
     tiles: tuple[int, int],
     section: int,
+    owned: Sequence[Owned],
     cut: Sequence[int] | None = None,
     sums: Sequence[int] = (0, 0, 0),
 ) -> bytes:
     """TiledParams. `tiles`: rows of tiles of K and V that are streamed, and of Q and dO; `section`: heads that are
-    worked on together; `cut`: as cut.Cut; `sums`: addresses of parts, of dQ and of counts."""
+    worked on together; `owned`: of what there are tables of sequences; `cut`: as cut.Cut; `sums`: addresses of parts,
+    of dQ and of counts."""
     q, k, v, o, do, dq, dk, dv = arrays.matrices
     queries, keys = (work.heads, work.Nq), (work.kv_heads, work.Nk)
 
@@ -156,12 +180,13 @@ def tiled_arguments(
     maps.append(encode(_stats_box(work, arrays.scratch, tiles[1])))
     members = coordinates(o, do, dq, dk, dv)
     memory = *arrays.log_sums(work), arrays.scratch, *sums
-    cut = cut or (work.batch * work.kv_heads, 1, 1, 1)
-    head_rows = ceil_div(work.Nq, tiles[1]) * tiles[1]
-    sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, head_rows, work.offset, section, *cut)
-    passed = _LAYOUT.pack(*members, *memory, *sizes, work.scale, min(work.scale * LOG2E, LARGEST), work.window)
-    passed += bytes(-len(passed) % 8) + scoring(work, arrays.views, arrays.scores, arrays.heads)
-    return padded(b"".join(maps) + passed)
+    batch = 1 if work.sequences else work.batch  # as if all sequences were of one
+    cut = cut or (batch * work.kv_heads, 1, 1, 1)
+    head_rows = stats_rows(work, tiles[1]) // (batch * work.heads)
+    sizes = (batch, work.heads, work.kv_heads, work.Nq, work.Nk, head_rows, work.offset, section, *cut)
+    tables = *table_addresses(planned, work, arrays.scratch, owned), *(one.count(work) for one in owned[1:])
+    passed = _LAYOUT.pack(*members, *memory, *sizes, work.scale, min(work.scale * LOG2E, LARGEST), work.window, *tables)
+    return padded(b"".join(maps) + passed + scoring(work, arrays.views, arrays.scores, arrays.heads))
 
 
 def _stats_box(work: Workload, stats: int, tile: int) -> Box:

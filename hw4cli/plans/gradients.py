@@ -8,7 +8,7 @@ from hw4cli.plans.arraykernel import ArrayKernel, Encode
 from hw4cli.plans.backward import Arrays
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.plan import DeviceProperties, Plan
-from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, WIDEST, Workload
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, WIDEST, Workload, runs
 
 # From the fastest on; the last repeatable one runs everywhere.
 ONCE = ArrayKernel(
@@ -21,6 +21,7 @@ ONCE = ArrayKernel(
     work=gradientwork.one_pass,
     windows=True,
     scores=True,
+    sequences=True,
     persistent=True,
 )
 
@@ -34,6 +35,7 @@ WGMMA = ArrayKernel(
     work=gradientwork.warpgroups,
     windows=True,
     scores=True,
+    sequences=True,
     persistent=True,
 )
 
@@ -46,6 +48,7 @@ MMA = ArrayKernel(
     packed=backwardmma.arguments,
     work=gradientwork.fragments,
     windows=True,
+    sequences=True,
     widest=WIDEST,
     scores=True,
     score_gradients=True,
@@ -75,6 +78,7 @@ ATOMIC = ArrayKernel(
     work=partial(gradientwork.one_pass, atomic=True),
     windows=True,
     scores=True,
+    sequences=True,
     persistent=True,
     repeatable=False,
 )
@@ -91,6 +95,15 @@ def takes(kernel: str, work: Workload, props: DeviceProperties) -> bool:
     """Whether a kernel computes a workload, in rows that kernels can load, on such a GPU."""
     entry = GRADIENTS[kernel]
     return work.d <= entry.widest and entry.takes(work.stored, props)
+
+
+def is_at_once(work: Workload, props: DeviceProperties, kernel: str = AUTO) -> bool:
+    """Whether one call of the kernel named, or else of the fastest, computes sequences of several lengths. Those of one
+    length are batches, which are computed by what is made for them; and each run of equal lengths is launched by
+    itself where scores are changed."""
+    (first, count), *others = runs(work.sequences)
+    name = fastest(work.alone(first, count), props) if kernel == AUTO else kernel
+    return bool(others) and GRADIENTS[name].sequences and not work.score
 
 
 def plan(work: Workload, props: DeviceProperties, kernel: str = AUTO, tile: Any = None) -> Plan:

@@ -229,6 +229,12 @@ class Workload:
             return self.heads * sum(-(-span.rows // rows) for span in self.sequences)
         return self.B * -(-self.Nq // rows)
 
+    def key_tiles(self, keys: int) -> int:
+        """Tiles of so many keys in all heads of K and V."""
+        if self.sequences:
+            return self.kv_heads * sum(-(-span.keys // keys) for span in self.sequences)
+        return self.batch * self.kv_heads * -(-self.Nk // keys)
+
     # ---- Work
 
     @property

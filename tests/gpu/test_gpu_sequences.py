@@ -87,6 +87,23 @@ def test_each_kernel_of_16_bits_answers(torch, gpu, kernel):
 
 
 @pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("d", [64, 128])
+@pytest.mark.parametrize("kernel", ["backward_once", "backward_wgmma", "backward_mma", "backward"])
+def test_each_kernel_of_gradients_computes_many_short_sequences(torch, gpu, kernel, d, causal):
+    """With the same bits in each run."""
+    if kernel in ("backward_once", "backward_wgmma") and not gpu.props.warpgroups:
+        pytest.skip("needs compute capability 9.0")
+    lengths = np.random.default_rng(d).integers(0, 140, 90).tolist()
+    arrays, starts = packed(torch, BFLOAT16, lengths, d), starts_of(lengths)
+    asked = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "causal": causal, "layout": "BNHD"}
+    do, q, k, v = arrays
+    o, lse = attention(q, k, v, return_lse=True, **asked)
+    found, *others = (attention_backward(do, q, k, v, o, lse, kernel=kernel, **asked) for _ in range(4))
+    assert_right(torch, (o, lse, *found), arrays, starts, starts, causal, BFLOAT16)
+    assert all(torch.equal(x, y) for other in others for x, y in zip(found, other, strict=True))
+
+
+@pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
 def test_rows_and_keys_may_be_differently_many(torch, dtype, causal):
     rows, keys = [5, 300, 0, 129, 1, 64], [300, 5, 70, 0, 2000, 65]

@@ -23,7 +23,7 @@ from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.registry import VARIANTS
 from hw4cli.plans.scoring import Heads, scoring
 from hw4cli.problem.scores import Named, Score
-from hw4cli.problem.workload import Workload
+from hw4cli.problem.workload import Span, Workload
 
 pytestmark = needs("g++")
 
@@ -35,7 +35,7 @@ HOST = """
 #include <type_traits>
 typedef unsigned short Element;
 struct float2 {{ float x, y; }};
-struct QueryScale; struct KeyScale;
+struct QueryScale; struct KeyScale; struct Span;
 constexpr int MOST = {most}, SCORE_VIEWS = {views};
 {structs}
 template <class T> const char* code() {{
@@ -219,6 +219,7 @@ def test_sixteen_bits(kernel, work, name, tmp_path):
 
 ARRAYS = GradientArrays(tuple(map(matrix, range(1, 9))), 9000, 1 << 20)
 NAMES = ("q", "k", "v", "o", "dO", "dq", "dk", "dv")
+TABLES = "query_stride", "key_stride", "query_spans", "key_spans", "dq_spans", "dkdv_spans"  # of PiecesParams
 BACKWARD = {
     **{key: value for n, m in zip(NAMES, ARRAYS.matrices, strict=True) for key, value in members_of(n, m).items()},
     **{
@@ -262,7 +263,45 @@ def test_gradients_by_tensor_cores(dtype, tmp_path):
     addresses = [found.pop(name) for name in ("query_scales", "key_scales", "rows")]
     assert addresses[0] == 1 << 20
     assert addresses == sorted({*addresses})
-    assert found == {"query_tiles": 10, "key_tiles": 29}
+    assert found == {"query_tiles": 10, "key_tiles": 29} | dict.fromkeys(TABLES, 0)
+
+
+SPANS = tuple(Span(0, 100 * n, 100, 300 * n, 300, 200) for n in range(3))  # the rows and keys of one batch of WORK
+
+
+def entries_of(plan):
+    """The rows of a plan's table of sequences, as Span in kernels/spans.cuh has its numbers."""
+    return [*struct.iter_unpack("<12i", plan.table)]
+
+
+def test_tables_of_sequences_by_tensor_cores(tmp_path):
+    work = replace(WORK, dtype="float32", batch=1, sequences=SPANS)
+    plan = gradients.plan(work, DEVICES[80], "backward_mma")
+    data = gradients.arguments(plan, work, ARRAYS, encode)
+    found = passed(data, "PiecesParams", ["params.cuh", "gradients.cuh", "backward_mma.cu"], tmp_path)
+    assert [found[name] for name in ("batches", "query_stride", "key_stride")] == [1, 3 * 4, 3 * 10]
+    first = ARRAYS.scratch + plan.layout.sequences
+    places = [(found[name] - first) // 48 for name in TABLES[2:]]
+    owned = 16 * plan.macros["DQ_WARPS"] * plan.macros["DQ_MI"]
+    assert places == [0, 12, 12 + 30, 12 + 30 + 3 * -(-100 // owned)]
+    entries = entries_of(plan)
+    assert entries[4] == (0, 100, 100, 300, 300, 200, 4, 4, 4, 10, 0, 0) == entries[7]
+    assert entries[12 + 29] == (0, 200, 100, 600, 300, 200, 20, 10, 8, 20, 0, 0)
+
+
+def test_tables_of_sequences_by_warpgroups(tmp_path):
+    """The sequences of the most rows first, where blocks own keys."""
+    spans = (Span(0, 0, 10, 0, 300, 0), Span(0, 10, 290, 300, 129, 0))
+    work = replace(WORK, batch=1, sequences=spans)
+    plan = gradients.plan(work, DEVICES[90], "backward_once")
+    data = gradients.arguments(plan, work, ARRAYS, encode)
+    found = passed(data, "TiledParams", ["params.cuh", "hopper.cuh", "backward_wgmma.cuh"], tmp_path)
+    tile, first = plan.macros["ONCE_TILE"], ARRAYS.scratch + plan.layout.sequences
+    tiles = 1 + -(-290 // tile)
+    assert (found["batches"], found["stats_rows"], found["dkdv_tiles"]) == (1, tiles * tile, 5)
+    assert found["stats_spans"] == first and (found["dkdv_spans"] - first) // 48 == 2 * tiles
+    entries = entries_of(plan)[2 * tiles :]
+    assert [one[:8] for one in entries] == [(*spans[1], 0, 2)] * 2 + [(*spans[0], 2, 3)] * 3
 
 
 @pytest.mark.parametrize("kernel", ["backward_wgmma", "backward_once", "backward_atomic"])
@@ -300,6 +339,7 @@ def test_gradients_by_warpgroups(kernel, tmp_path):
         "window": WINDOW,
     }
     at = plan.layout
+    expected |= dict.fromkeys(("stats_spans", "dq_spans", "dkdv_spans", "dq_tiles", "dkdv_tiles"), 0)
     sums = (at.partial_o, at.tiles, at.row_stats) if plan.cut else (-(1 << 20),) * 3
     expected |= {name: (1 << 20) + start for name, start in zip(("parts", "dq_sums", "counts"), sums, strict=True)}
     assert found.pop("section") >= 1

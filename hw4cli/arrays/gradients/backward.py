@@ -10,7 +10,7 @@ from hw4cli.arrays.gradients.oncpu import backward_on_cpu
 from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
 from hw4cli.arrays.operand import NUMPY, Operand, address_of, empty_like, operand, stream_of
 from hw4cli.arrays.repeated import BACKWARD, are_plain, backward, call_of
-from hw4cli.arrays.sequences import RIGHT, Asked, asked, four_dimensions, lse_of, part_of, sequences_of
+from hw4cli.arrays.sequences import RIGHT, Asked, asked, four_dimensions, is_enqueued, lse_of, part_of, sequences_of
 from hw4cli.arrays.staged import Staged, are_loadable
 from hw4cli.device.gpu import Gpu, import_cupy
 from hw4cli.device.launcher import Prepared, forgets
@@ -85,7 +85,8 @@ def _of_sequences(
 ) -> tuple[Any, Any, Any]:
     """The gradients of sequences of several lengths: all arguments are checked before any is computed."""
     key = causal, align, scale, layout, kernel, True, window, *numbers
-    is_known = type(causal) is bool and are_plain(key[:5])
+    at_once = is_enqueued(arrays[1])  # a CUDA graph cannot keep a table of the host's
+    is_known = type(causal) is bool and are_plain(key[:5]) and at_once
     if (found := _repeated(key, arrays, is_known)) is not None:
         return found
     do, q, k, v, o, lse = arrays
@@ -106,7 +107,7 @@ def _of_sequences(
         named = zip(("dq", "dk", "dv"), results, strict=True)
         made = tuple(four_dimensions(name, x, layout, packed) for name, x in named)
         each = sequences.of(work, align)
-        launches = backward_on_gpu(each, given, log_sums, made, kernel) if each.sequences else None
+        launches = backward_on_gpu(each, given, log_sums, made, kernel, True, at_once) if each.sequences else None
         if is_known and launches:
             BACKWARD.put(key, arrays, call_of(given[0], launches, results, gaps=not all(fills)))
         return results[0], results[1], results[2]
@@ -219,11 +220,13 @@ def backward_on_gpu(
     whole: bool = True,
     views: tuple[int, ...] = (),
     dscore: int = 0,
+    at_once: bool = True,
 ) -> Prepared | None:
     """Enqueue the launches that write dQ, dK and dV, from q, k, v, o and do, on the arrays' current stream; those of
     the fastest kernel, or of the one named. `whole`: o and lse are of these keys, and of no others. `views`: the
     addresses of the arrays that a score names; `dscore`: that of the float32 (batch, heads, Nq, Nk) of zeros in which
-    the gradients of its scores are wanted.
+    the gradients of its scores are wanted. `at_once`: one call may compute sequences of several lengths, by a table in
+    the host's memory.
 
     Returns the launches if they are all that arrays of these kinds need: for the addresses of q, k, v, o, do, dq, dk,
     dv, the LSE and scratch."""
@@ -234,7 +237,7 @@ def backward_on_gpu(
             operands, work = (*staged.given, *staged.made), work.of_one_width
             for x in operands:
                 check_rows(x)
-            launches = kernels.prepared(work, tuple(x.strides[:3] for x in operands), kernel, whole)
+            launches = kernels.prepared(work, tuple(x.strides[:3] for x in operands), kernel, whole, at_once)
             scratch = empty_like(lse, (launches.scratch // FLOAT,))  # of the arrays' library: a graph may capture it
             scores = (dscore,) if work.score and work.score.gradient else ()
             addresses = (*(x.address for x in operands), *views, *scores, lse.address, address_of(scratch))

@@ -74,6 +74,8 @@ def run_backward(
     made = [at[name] for name in MADE]
     for result in made:
         result.view(np.uint8).fill(0xFF)  # NaN, of every type
+    scratch, table = np.split(at["scratch"], [planned.scratch - len(planned.table)])
+    table[:] = np.frombuffer(planned.table, np.uint8)
     matrices = tuple(matrix(at[name]) for name in ("Q", "K", "V", "O", "dO", *MADE[:3]))
     arrays = Arrays(
         matrices,
@@ -83,7 +85,8 @@ def run_backward(
         views=tuple(at[f"array {n} of the score"].ctypes.data for n in range(len(views))),
         scores=0 if scores is None else at[SCORES].ctypes.data,
     )
-    watched = [Watched(*ctypes_span(x), name in (*MADE, SCORES), name) for name, x in at.items()]
+    parts = {**at, "scratch": scratch, "table": table}
+    watched = [Watched(*ctypes_span(x), name in (*MADE, SCORES), name) for name, x in parts.items() if x.size]
     passed = choice.arguments(planned, work, arrays, tensor_map)
     steps = planned.launches
     if choice.GRADIENTS[planned.variant].persistent:  # its blocks take tile after tile

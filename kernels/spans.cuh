@@ -1,0 +1,16 @@
+#pragma once
+// Sequences of several lengths in one launch of gradients: where each lies in the arrays.
+
+#ifndef SEQUENCES  // whether sequences of several lengths are computed at once
+#define SEQUENCES 0
+#endif
+
+// Some rows of a batch of Q, and the keys that these see, of the same batch. A table has, for each tile of rows or of keys that blocks
+// take, the sequence that it is of; a sequence's tiles follow one another in it. In scratch, sequences lie one after the other in
+// whole tiles of rows, or of keys. hw4cli/plans/spans.py makes the tables.
+struct __align__(16) Span {
+    int batch, row, rows, key, keys, causal_offset;
+    int first, tiles;           // the number of its first tile in this table, and how many it has
+    int query_tile, key_tile;   // its first tile of rows, and of keys, in scratch
+    int unused[2];
+};
