@@ -27,6 +27,7 @@ WAYS = {  # kernel, type, d, causal, window
     "fragments, a window": ("backward_mma", FLOAT16, 64, True, 50),
     "fragments, wide": ("backward_mma", BFLOAT16, 128, False, 0),
     "fragments, float32": ("backward_mma", FLOAT32, 32, True, 0),
+    "fragments, wider than 128": ("backward_mma", FLOAT16, 160, True, 0),
     "one pass": ("backward_once", FLOAT16, 64, False, 0),
     "one pass, a window": ("backward_once", FLOAT16, 64, True, 50),
     "one pass, wide": ("backward_once", BFLOAT16, 128, True, 0),
