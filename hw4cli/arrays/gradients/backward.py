@@ -107,7 +107,7 @@ def _of_sequences(
         named = zip(("dq", "dk", "dv"), results, strict=True)
         made = tuple(four_dimensions(name, x, layout, packed) for name, x in named)
         each = sequences.of(work, align)
-        launches = backward_on_gpu(each, given, log_sums, made, kernel, True, at_once) if each.sequences else None
+        launches = backward_on_gpu(each, given, log_sums, made, kernel, at_once=at_once) if each.sequences else None
         if is_known and launches:
             BACKWARD.put(key, arrays, call_of(given[0], launches, results, gaps=not all(fills)))
         return results[0], results[1], results[2]
