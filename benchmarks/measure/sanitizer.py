@@ -236,19 +236,20 @@ def compare(words: Sequence[str]) -> None:
     parser.add_argument("--commit", required=True, help="of the emulator that ran")
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args(words)
-    rows: dict[tuple[str, str], dict[str, Any]] = {}
+    rows: dict[tuple[str, str, str], dict[str, Any]] = {}  # a program may be there with its mistake and without
     for word in given.findings:
         suite, name = word.split("=", 1)
         for text in Path(name).read_text(encoding="utf-8").splitlines():
             line = json.loads(text)
-            row = rows.setdefault((suite, line["program"]), {"suite": suite, "program": line["program"]})
-            row |= {"expected": line.get("expected", "runs"), "hw4": line["outcome"], "note": bool(line.get("note"))}
+            key = (suite, line["program"], line.get("expected", "runs"))
+            row = rows.setdefault(key, dict(zip(("suite", "program", "expected"), key, strict=True)))
+            row |= {"hw4": line["outcome"], "note": bool(line.get("note"))}
             row |= {key: line[key] for key in ("seconds", "plain", "bytes", "plain_bytes") if "plain" in line}
     head = {"schema": 1, "kind": "suites", "date": time.strftime("%Y-%m-%d"), "commit": given.commit}
     for path in given.beside:
         beside = json.loads(path.read_text(encoding="utf-8"))
         for line in beside.pop("programs"):
-            if row := rows.get((line["suite"], line["program"]), {}):
+            if row := rows.get((line["suite"], line["program"], line["expected"]), {}):
                 row |= {"tools": {tool: _kept_of(run) for tool, run in line["runs"].items()}}
                 row |= {"problem": line["problem"]} if "problem" in line else {}
         head |= {key: beside[key] for key in ("gpu", "sanitizer", "nvcc", "jobs", "seconds")}

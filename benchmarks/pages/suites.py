@@ -1,7 +1,6 @@
 """The tables of suites of programs with known mistakes: what the emulator finds, beside compute-sanitizer's tools, and
 what watching costs (benchmarks/measure/sanitizer.py)."""
 
-from collections.abc import Sequence
 from statistics import median
 
 from benchmarks.measure.sanitizer import FOUND, NOT_RUN, TOOLS
@@ -21,7 +20,7 @@ NAMES = {
 # Of these only races count, of the tools' findings, too: that some read what nobody has written is another matter.
 RACES = ("scor", "scor-applications", "hecbench")
 RACECHECK = TOOLS[0]
-SHORTEST = 0.05  # seconds of the processor: what takes less is the start of a process
+CLOCK = 1e-3  # seconds: what the processor's time is known to
 
 
 def _of(record: Record, suite: str) -> list[Record]:
@@ -100,38 +99,28 @@ def recall(record: Record) -> Table:
 
 
 def cost(record: Record) -> Table:
-    """A line for each suite: how many times as long the watched run takes, and the memory."""
+    """A line for each suite: the processor's time of all programs, unwatched and watched, how many times as long one
+    takes, and the memory."""
     lines = []
     for suite, name in NAMES.items():
         rows = [row for row in _of(record, suite) if "plain" in row]
         if not rows:
             continue
-        long = [row for row in rows if row["plain"] >= SHORTEST]
-        slower = sorted(row["seconds"] / row["plain"] for row in long)
+        plain, watched = (sum(row[key] for row in rows) for key in ("plain", "seconds"))
+        slower = sorted(row["seconds"] / max(row["plain"], CLOCK) for row in rows)
         larger = [row["bytes"] / row["plain_bytes"] for row in rows if row["plain_bytes"]]
         lines.append(
             [
                 name,
                 str(len(rows)),
-                *(f"{sum(row[key] for row in rows):.1f}" for key in ("plain", "seconds")),
-                _times(slower),
-                f"{len(long)}",
+                f"{plain:.1f}",
+                f"{watched:.1f}",
+                f"{watched / plain:.1f}",
+                f"{median(slower):.1f}",
+                f"{slower[-1]:.0f}",
                 f"{median(larger):.2f}",
                 f"{max(row['bytes'] for row in rows) / 1e6:.0f}",
             ]
         )
-    header = [
-        "suite",
-        "programs",
-        "unwatched s",
-        "watched s",
-        "times as long",
-        "of programs",
-        "times the memory",
-        "most MB",
-    ]
-    return Table(header, lines)
-
-
-def _times(slower: Sequence[float]) -> str:
-    return f"{median(slower):.1f} ({slower[0]:.1f} to {slower[-1]:.0f})" if slower else "-"
+    header = ["suite", "programs", "unwatched s", "watched s", "times as long", "median", "most", "times the memory"]
+    return Table([*header, "most MB"], lines)

@@ -7,8 +7,10 @@ import tarfile
 import pytest
 
 from benchmarks.measure.indigo3 import ALONE, HUB, bugs_of, graph, reason_of
+from benchmarks.measure.reported import LIST as LIST_OF_REPORTS
 from benchmarks.measure.reported import with_size
-from benchmarks.measure.sanitizer import CLEAN, FOUND, LIST, NOT_RUN, read, run
+from benchmarks.measure.sanitizer import CLEAN, FOUND, LIST, NOT_RUN, TOOLS, compare, read, run
+from benchmarks.pages import suites, table
 
 RACES = """========= COMPUTE-SANITIZER
 ========= Error: Race reported between Write access at foo(int *)+0x30 in a.cu:3
@@ -121,3 +123,46 @@ def test_what_does_not_show_in_one_execution_has_a_reason(name, words):
 
 def test_the_mistakes_of_a_program_of_indigo3_are_in_its_name():
     assert bugs_of("BFS_CUDA_E_NoFieldBug_RaceBug_NoLivelockBug_NbrBoundsBug") == ["RaceBug", "NbrBoundsBug"]
+
+
+FINDINGS = [
+    {"program": "a", "expected": "buggy", "outcome": "found"}
+    | {"seconds": 3.0, "plain": 1.0, "bytes": 4e6, "plain_bytes": 2e6},
+    {"program": "b", "expected": "buggy", "outcome": "clean"},
+    {"program": "c", "expected": "right", "outcome": "found", "note": True},
+]
+RUN = {
+    **dict.fromkeys(("gpu", "nvcc"), ""),
+    **{"sanitizer": ["Version 1"], "jobs": 2, "seconds": 10.0},
+    "programs": [
+        {"suite": "scor", "program": name, "expected": what, "runs": dict.fromkeys(TOOLS, one)}
+        for name, what, one in (
+            ("a", "buggy", {"outcome": CLEAN, "first": []}),
+            ("b", "buggy", {"outcome": NOT_RUN, "first": ["Error: Potential WAR hazard detected at __shared__ 0x0"]}),
+            ("c", "right", {"outcome": CLEAN, "first": []}),
+        )
+    ],
+}
+
+
+def test_the_record_of_both_is_shown_as_recall_beside_the_tools_and_as_what_watching_costs(tmp_path):
+    (tmp_path / "own.jsonl").write_text("".join(json.dumps(line) + "\n" for line in FINDINGS))
+    (tmp_path / "run.json").write_text(json.dumps(RUN))
+    made = tmp_path / "found.json"
+    own = f"scor={tmp_path / 'own.jsonl'}"
+    compare([own, "--beside", str(tmp_path / "run.json"), "--commit", "abc", "-o", str(made)])
+    record = table.read(made)
+    assert suites.recall(record).lines == [["ScoR, small programs", "2", "1 (50 %)", "", "1", "0", "1"]]
+    beside = suites.beside(record)
+    # racecheck was ended while it told of a hazard; the other tools show no race, and count for none here.
+    assert beside.lines == [["ScoR, small programs", "2", "**1**", *"1000", "1", "1", "0", *"0000"]]
+    assert "by the emulator: ScoR, small programs: b." in beside.below[1]
+    assert suites.cost(record).lines == [
+        ["ScoR, small programs", "1", "1.0", "3.0", "3.0", "3.0", "3", "2.00", "4"],
+    ]
+
+
+def test_each_of_hecbench_s_programs_names_what_takes_its_race_away_and_who_reports_it():
+    rows = [line.split("\t") for line in LIST_OF_REPORTS.read_text().splitlines() if not line.startswith("#")]
+    assert len(rows) == len({row[0] for row in rows}) == 25
+    assert all(len(row) >= 8 and row[1].lstrip("=") and row[2] and row[7] for row in rows)
