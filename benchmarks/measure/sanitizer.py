@@ -260,8 +260,8 @@ def compare(words: Sequence[str]) -> None:
 
 def _kept_of(run: dict[str, Any]) -> dict[str, Any]:
     """Of a run what the record keeps: its outcome, which is also found if it was ended while it told of trouble."""
-    told = run["outcome"] == NOT_RUN and any(message.startswith(_TROUBLE) for message in run["first"])
-    return {"outcome": FOUND if told else run["outcome"], "first": run["first"][:1]}
+    shown = run["outcome"] == NOT_RUN and any(message.startswith(_TROUBLE) for message in run["first"])
+    return {"outcome": FOUND if shown else run["outcome"], "first": run["first"][:1]}
 
 
 COMMANDS = {"build": build, "run": run, "compare": compare}
