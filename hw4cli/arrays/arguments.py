@@ -29,7 +29,6 @@ Window = tuple[int, int]  # of keys that a row sees, before and behind the one t
 # What is not computed, and the arguments by which other libraries' attention is asked for it.
 NOT_SUPPORTED = {
     "dropout": {"dropout", "dropout_p"},
-    "a bias, or a mask that is not causal,": {"attn_mask", "attn_bias", "bias", "mask", "alibi_slopes", "softcap"},
     "a cache of keys that grows": {"cache_seqlens", "block_table", "page_table"},
 }
 
@@ -47,6 +46,12 @@ MEANT = {
     "seqlens_q": "q_lengths",
     "seqused_q": "q_lengths",
     "key_padding_mask": "lengths",
+    "mask": "attn_mask",
+    "bias": "attn_mask",
+    "attn_bias": "attn_mask",
+    "score_mod": "score",
+    "mask_mod": "keep",
+    "logits_soft_cap": "softcap",
 }
 NEEDLESS = {"max_seqlen", "max_seqlen_q", "max_seqlen_k"}  # what follows from others here
 

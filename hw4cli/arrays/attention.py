@@ -33,9 +33,12 @@ from hw4cli.arrays.operand import (
     stream_of,
 )
 from hw4cli.arrays.repeated import FORWARD, are_plain, call_of, forward
+from hw4cli.arrays.scored import Scored, Words, scored
 from hw4cli.arrays.sequences import (
+    LEFT,
     RIGHT,
     Asked,
+    Part,
     asked,
     check_enqueued,
     clear_gaps,
@@ -77,6 +80,12 @@ def attention(
     padding: str = RIGHT,
     cu_seqlens_q: Any = None,
     cu_seqlens_k: Any = None,
+    score: str | None = None,
+    keep: str | None = None,
+    arrays: Any = None,
+    softcap: float | None = None,
+    alibi_slopes: Any = None,
+    attn_mask: Any = None,
     **not_supported: Never,
 ) -> Any:
     """O = softmax(scale Q Kᵀ) V, for arrays of NumPy (on the CPU), CuPy or torch (on their GPU, on the current stream).
@@ -98,12 +107,18 @@ def attention(
     cu_seqlens_q[n + 1] and the keys likewise, and the LSE is (heads, Nq). Masks are those of each sequence by itself.
     What belongs to none is not read; its rows of O are 0, their LSE -inf. Numbers on a GPU are waited for.
 
+    Scores, scaled, become softcap * tanh(score / softcap) of `softcap`; lose slope * |i + Nk - Nq - j| of
+    `alibi_slopes`, (heads,) or (batch, heads); become what `score` makes of them, an expression of s, b, h, i, j, Nq,
+    Nk and of elements of `arrays`, a dictionary; and get `attn_mask` added, which broadcasts to (batch, heads, Nq, Nk).
+    Pairs of a row and a key have a score where `keep`, an expression, and a boolean attn_mask are true (docs/api.md).
+
     GPUs are not waited for else. On a GPU, arrays whose rows are no whole chunks of 16 bytes (of another d) are copied,
     and float32 ones whose rows do not follow one another; nothing else is. Any thread may call, and a CUDA graph may
     capture a call without lengths.
 
-    Raises TypeError for arrays of other libraries or element types, and for dropout and biases, which are not
-    supported; ValueError for shapes, strides, devices or options that do not fit; MachineError if the GPU cannot do it.
+    Raises TypeError for arrays of other libraries or element types, and for dropout, which is not supported; ValueError
+    for expressions that are none, and for shapes, strides, devices or options that do not fit; MachineError if the GPU
+    cannot do it.
 
     >>> import numpy as np
     >>> q = k = v = np.ones((1, 2, 5, 8), np.float16)
@@ -116,6 +131,9 @@ def attention(
         numbers = asked(lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k)
     if window is not None:
         window = checked_window(window)
+    words = None
+    if not softcap is arrays is score is keep is alibi_slopes is attn_mask is None:
+        words, flags = Words(score, keep, arrays, softcap, alibi_slopes, attn_mask), False
     plain = flags and out is None
     options = (causal, align, scale, layout, kernel, max_error, bounds, return_lse, window, *numbers) if plain else None
     if options and not not_supported and are_plain(options[:6], bounds):
@@ -143,10 +161,13 @@ def attention(
             kernel=kernel,
             max_error=max_error,
             return_lse=return_lse,
+            words=words,
         )
     operands = operand("q", q, layout), operand("k", k, layout), operand("v", v, layout)
     work = workload_of(operands, causal, align, scale, window)
     allowed, reach = checked_error(max_error), checked_bounds(bounds)
+    changes = scored(words, operands[0], work, max_error=allowed)
+    work = changes.of(work)
     _check_kernel(kernel, work, operands[0])
     like_q = operands[0]
     result = empty_like(like_q, (*like_q.array.shape[:-1], work.value_columns)) if out is None else out
@@ -154,14 +175,9 @@ def attention(
     if out is not None:
         _check_place(o, operands, work)
     lse = empty_like(like_q, (work.batch, work.heads, work.Nq), FLOAT32) if return_lse else None
-    if like_q.library == NUMPY:
-        if work.dtype != FLOAT32 and allowed is not None:
-            check_on_cpu(allowed, work, reach or absmax(operands))
-        attention_on_cpu(work, operands, o, lse, wide_type(work, operands, allowed, reach))
-    else:
-        launches = attention_on_gpu(work, (*operands, o), lse, kernel, allowed, reach)
-        if options and launches:
-            FORWARD.put(options, (q, k, v), call_of(like_q, launches, (result,), lse))
+    launches = _compute(work, (*operands, o), lse, kernel, allowed, reach, changes.views)
+    if options and launches:
+        FORWARD.put(options, (q, k, v), call_of(like_q, launches, (result,), lse))
     return (result, lse) if return_lse else result
 
 
@@ -184,7 +200,15 @@ def shape_problem(x: Operand, q: Operand, work: Workload) -> str | None:
 
 
 def _of_sequences(
-    arrays: tuple[Any, Any, Any], numbers: Asked, key: Any, out: Any, bounds: Any, *, layout: str, **options: Any
+    arrays: tuple[Any, Any, Any],
+    numbers: Asked,
+    key: Any,
+    out: Any,
+    bounds: Any,
+    *,
+    layout: str,
+    words: Words | None,
+    **options: Any,
 ) -> Any:
     """What `attention` returns for sequences of several lengths: all arguments are checked before any is computed.
     `key`: of a call that may be remembered, else None."""
@@ -194,6 +218,9 @@ def _of_sequences(
     sequences = sequences_of(work.batch, work.Nq, work.Nk, numbers)
     reach = checked_bounds(bounds)
     allowed = checked_error(options["max_error"])
+    left = numbers.padding == LEFT and not packed
+    changes = scored(words, operands[0], work, packed=packed, left=left, max_error=allowed)
+    work = changes.of(work)
     _check_kernel(options["kernel"], work, operands[0])
     like_q = operands[0]
     result = empty_like(like_q, (*arrays[0].shape[:-1], work.value_columns)) if out is None else out
@@ -218,17 +245,58 @@ def _of_sequences(
         check_enqueued(arrays[0])
         each = sequences.of(work, options["align"])
         if each.sequences:
-            launches = attention_on_gpu(each, (*operands, o), lse, options["kernel"], allowed, reach)
+            launches = attention_on_gpu(each, (*operands, o), lse, options["kernel"], allowed, reach, changes.views)
             if key and launches:
                 FORWARD.put(key, arrays, call_of(like_q, launches, (result,), lse, gaps))
         return result if lse is None else (result, lse)
     for part in sequences.parts:
         q, out = (part_of(x, layout, sequences, part) for x in (arrays[0], result))
         k, v = (part_of(x, layout, sequences, part, keys=True) for x in arrays[1:])
-        found = attention(q, k, v, out=out, bounds=bounds, layout=layout, **options)
+        sums = _of_part((q, k, v, out), part, changes, layout, bounds, **options)
         if lse is not None:
-            lse_of(lse, sequences, part)[...] = found[1]
+            lse_of(lse, sequences, part)[...] = sums
     return result if lse is None else (result, lse)
+
+
+def _of_part(
+    arrays: tuple[Any, ...],
+    part: Part,
+    changes: Scored,
+    layout: str,
+    bounds: Any,
+    *,
+    kernel: str,
+    max_error: Any,
+    return_lse: bool,
+    **mask: Any,
+) -> Any:
+    """Writes O, the last of the arrays, of neighbouring sequences of one length; returns the LSE, or None."""
+    q, k, v, o = (operand(name, x, layout) for name, x in zip(("q", "k", "v", "out"), arrays, strict=True))
+    changes = changes.of_batches(part.first.batch, part.batches)
+    work = changes.of(workload_of((q, k, v), **mask))
+    lse = empty_like(q, (work.batch, work.heads, work.Nq), FLOAT32) if return_lse else None
+    _compute(work, (q, k, v, o), lse, kernel, checked_error(max_error), checked_bounds(bounds), changes.views)
+    return lse
+
+
+def _compute(
+    work: Workload,
+    operands: tuple[Operand, ...],
+    lse: Any,
+    kernel: str,
+    allowed: float | None,
+    reach: tuple[float, float, float] | None,
+    views: tuple[Any, ...],
+) -> Prepared | None:
+    """Writes O, the last operand, and the LSE unless it is None, where the arrays are; the launches on a GPU, as of
+    `attention_on_gpu`."""
+    if operands[0].library != NUMPY:
+        return attention_on_gpu(work, operands, lse, kernel, allowed, reach, views)
+    *given, o = operands
+    if work.dtype != FLOAT32 and allowed is not None:
+        check_on_cpu(allowed, work, reach or absmax(tuple(given)))
+    attention_on_cpu(work, tuple(given), o, lse, wide_type(work, tuple(given), allowed, reach), views)
+    return None
 
 
 def workload_of(
@@ -263,10 +331,14 @@ def _check_kernel(kernel: str, work: Workload, q: Operand) -> None:
 
 
 def check_window(kernel: str, work: Workload, entries: Mapping[str, Kernel]) -> None:
-    """Raise ValueError for a kernel that is named, and computes no windows, where a window is asked for."""
+    """Raise ValueError for a kernel that is named, and computes no windows where one is asked for, or does nothing with
+    scores where something is."""
     if kernel != AUTO and work.window and not entries[kernel].windows:
         able = " or ".join(repr(name) for name in (AUTO, *entries) if name == AUTO or entries[name].windows)
         raise ValueError(f"kernel {kernel!r} computes no windows of keys: give {able}")
+    if kernel != AUTO and not entries[kernel].takes_scores(work):
+        able = " or ".join(repr(name) for name in (AUTO, *entries) if name == AUTO or entries[name].takes_scores(work))
+        raise ValueError(f"kernel {kernel!r} changes no scores: give {able}")
 
 
 def check_rows(x: Operand) -> None:

@@ -52,26 +52,30 @@ def operand(name: str, array: Any, layout: str) -> Operand:
     Raises TypeError for what is no array of a known library, and for a tensor that is not dense; ValueError for other
     dimensions than four, for a tensor on a device that is no GPU, for one that wants a gradient, or whose sign is due.
     """
-    library = type(array).__module__.split(".")[0]
-    if isinstance(array, np.ma.MaskedArray):
-        raise TypeError(f"{name} has a mask: give an array without one ({name}.filled(0))")
-    if isinstance(array, np.ndarray):
-        facts: Any = (NUMPY, array.dtype.name, array.strides, array.itemsize, array.ctypes.data, None)
-    elif library == CUPY and hasattr(array, "data") and hasattr(array, "strides"):
-        facts = (CUPY, array.dtype.name, array.strides, array.itemsize, array.data.ptr, array.device.id)
-    elif hasattr(array, "data_ptr") and hasattr(array, "stride"):  # torch.Tensor and its subclasses
-        _check_tensor(name, array)
-        dtype = str(array.dtype).removeprefix("torch.")
-        facts = (TORCH, dtype, array.stride(), 1, array.data_ptr(), array.device.index)
-    else:
-        raise TypeError(f"{name} is a {type(array).__name__}: give an array of NumPy, CuPy or torch")
-    library, dtype, steps, itemsize, address, device = facts
+    library, dtype, steps, itemsize, address, device = facts_of(name, array)
     if len(array.shape) != 4:
         raise ValueError(f"{name} has {len(array.shape)} dimensions: give four, in the order of layout={layout!r}")
     order = LAYOUTS[layout]
     shape = tuple(int(array.shape[n]) for n in order)
     strides = tuple(int(steps[n]) // itemsize if array.shape[n] > 1 else 0 for n in order)
     return Operand(name, library, dtype, shape, strides, address, device, array, layout)
+
+
+def facts_of(name: str, array: Any) -> tuple[str, str, Any, int, int, int | None]:
+    """An array's library, element type, strides, the strides' bytes in an element, address and GPU. Raises as `operand`
+    does, but for dimensions."""
+    library = type(array).__module__.split(".")[0]
+    if isinstance(array, np.ma.MaskedArray):
+        raise TypeError(f"{name} has a mask: give an array without one ({name}.filled(0))")
+    if isinstance(array, np.ndarray):
+        return NUMPY, array.dtype.name, array.strides, array.itemsize, array.ctypes.data, None
+    if library == CUPY and hasattr(array, "data") and hasattr(array, "strides"):
+        return CUPY, array.dtype.name, array.strides, array.itemsize, array.data.ptr, array.device.id
+    if hasattr(array, "data_ptr") and hasattr(array, "stride"):  # torch.Tensor and its subclasses
+        _check_tensor(name, array)
+        dtype = str(array.dtype).removeprefix("torch.")
+        return TORCH, dtype, array.stride(), 1, array.data_ptr(), array.device.index
+    raise TypeError(f"{name} is a {type(array).__name__}: give an array of NumPy, CuPy or torch")
 
 
 def check_dense(name: str, tensor: Any) -> None:
@@ -100,6 +104,14 @@ def empty_like(model: Operand, shape: tuple[int, ...], dtype: str | None = None)
 
     with model.array.device:
         return cupy.empty(shape, dtype or model.array.dtype)
+
+
+def cast(array: Any, dtype: Any) -> Any:
+    """An array of another element type, by its name or as its library has it; the same, if it has it already."""
+    if hasattr(array, "data_ptr"):
+        return array.to(_torch_type(dtype) if isinstance(dtype, str) else dtype)
+    with np.errstate(over="ignore"):
+        return array.astype(dtype, copy=False)
 
 
 def address_of(array: Any) -> int:

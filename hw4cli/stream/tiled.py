@@ -5,6 +5,7 @@ It shares with the oracle (hw4cli/problem/oracle.py) only the cutting of the wor
 """
 
 import threading
+from collections.abc import Callable
 from concurrent.futures import CancelledError
 from typing import Any
 
@@ -72,13 +73,15 @@ def weighed_rows(
     at_once: int,
     stop: threading.Event | None = None,
     window: int = 0,
+    changed: Callable[[Any, int], Any] | None = None,
 ) -> tuple[Any, Any, Any]:
     """V's rows (..., Nk, dv) weighed by exp(S - m) of rows S of scores, the sums of these weights, and m, for rows q
     (..., rows, d) that are scaled, the first of which has the number `first`; all in the type of the arrays.
 
     Scores of `at_once` keys are held at once, with more keys by the online softmax; products are of KEYS of them. Row i
     sees the keys up to i + causal_offset alone, of these the last `window` ones unless that is 0; m of a row that sees
-    no key is 0. Raises CancelledError within a tile's time after `stop` is set.
+    no key is 0. `changed`: what becomes of scores, of keys from a number on. Raises CancelledError within a tile's time
+    after `stop` is set.
     """
     rows, causal = q.shape[-2], causal_offset is not None
     last = first + (causal_offset or 0)  # the key that the first of the rows sees last
@@ -91,6 +94,8 @@ def weighed_rows(
             raise CancelledError
         some = slice(start, min(start + at_once, end))
         s = q @ k[..., some, :].swapaxes(-1, -2)
+        if changed:
+            s = changed(s, start)
         if causal and some.stop > last + 1:  # the tile crosses the diagonal
             s[..., np.arange(start, some.stop) > np.arange(rows)[:, None] + last] = -np.inf
         if window and start <= last + rows - 1 - window:

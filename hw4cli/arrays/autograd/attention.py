@@ -7,7 +7,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
 from hw4cli.arrays.arguments import check_align, check_flags, checked_number, checked_window, refuse
-from hw4cli.arrays.autograd import eager, sequences
+from hw4cli.arrays.autograd import direct, eager
 from hw4cli.arrays.autograd.operators import attend, usual_kernel
 from hw4cli.arrays.operand import check_dense
 from hw4cli.arrays.sequences import RIGHT, numbers_of
@@ -34,6 +34,11 @@ def attention(
     padding: str = RIGHT,
     cu_seqlens_q: Any = None,
     cu_seqlens_k: Any = None,
+    score: str | None = None,
+    keep: str | None = None,
+    arrays: Any = None,
+    softcap: float | None = None,
+    alibi_slopes: Any = None,
     **not_supported: Never,
 ) -> Any:
     """softmax(scale Q Kᵀ) V with gradients, in place of torch.nn.functional.scaled_dot_product_attention.
@@ -50,12 +55,17 @@ def attention(
     `q_lengths` those of rows, `padding` where the padding lies, "right" or "left"; packed tensors (heads, N, d) have
     cu_seqlens_q and cu_seqlens_k, as in hw4cli.attention. Numbers on a GPU are waited for.
 
+    attn_mask: boolean, true where a row sees a key, or of floating-point numbers that are added to the scores; it
+    broadcasts to (..., heads, Nq, Nk), goes together with all else, and has a gradient where it requires one. score,
+    keep, arrays, softcap and alibi_slopes change scores as in hw4cli.attention; they have no gradients.
+
     The forward pass is hw4cli.attention, the backward pass hw4cli.attention_backward: on the tensors' GPU and torch's
     current stream, with the same bits in every run. It is an operator for torch.compile, torch.autocast, torch.no_grad,
     torch.utils.checkpoint, and torch.func's grad, vjp, jacrev and vmap. Only what the kernels cannot read where it lies
-    is copied: rows that do not begin at multiples of 16 bytes, or are none long, and what has been expanded.
+    is copied: rows that do not begin at multiples of 16 bytes, or are none long, and what has been expanded. With
+    lengths, a mask or changed scores it is no operator: torch.compile leaves its graph for it, and vmap refuses it.
 
-    Raises ValueError for attn_mask, dropout_p and shapes, strides or devices that do not fit, TypeError for other
+    Raises ValueError for dropout_p and shapes, strides or devices that do not fit, TypeError for other
     element types or arguments of other types, MachineError if the GPU cannot do it; NotImplementedError if a
     forward-mode or a second derivative is asked for.
 
@@ -67,10 +77,13 @@ def attention(
     given = None
     if window is not None:
         window = checked_window(window)
+    changes: dict[str, Any] | None = None
+    if not softcap is arrays is score is keep is alibi_slopes is attn_mask is None:
+        changes = {"score": score, "keep": keep, "arrays": arrays, "softcap": softcap, "alibi_slopes": alibi_slopes}
     is_whole, asked = lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None, {}
     if not is_whole:
         asked = {"lengths": lengths, "q_lengths": q_lengths, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
-    if attn_mask is None and is_whole and not not_supported and not eager.is_compiling():
+    if changes is None and is_whole and not not_supported and not eager.is_compiling():
         given = eager.options_of(is_causal, enable_gqa, align, scale, window, kernel, dropout_p)
         found = None if given is None else eager.repeated(query, key, value, given)
         if found is not None:
@@ -85,34 +98,31 @@ def attention(
         }
         options |= {} if window is None else {"window": window}
         options |= {} if is_whole else {**asked, "padding": padding}
+        options |= changes or {}
         return handle_torch_function(attention, tensors, *tensors, attn_mask, dropout_p, is_causal, **options)
     refuse("attention", not_supported)
     check_flags(is_causal=is_causal, enable_gqa=enable_gqa)
     check_align(align)
     if scale is not None and type(scale) is not float:
         scale = checked_number("scale", scale)
-    if attn_mask is not None:
-        raise ValueError("attn_mask is not supported: give is_causal=True for the causal mask, or no mask")
     if checked_number("dropout_p", dropout_p):
         raise ValueError(f"dropout_p is {dropout_p}: there is no dropout here, give 0")
     query, key, value = _alike(query, key, value)
+    options = {"causal": bool(is_causal), "align": align, "window": window, "scale": scale}
     if not is_whole:
         _shape_of_result(query, key, value, enable_gqa)
-        options = {
-            "causal": bool(is_causal),
-            "align": align,
-            "window": window,
-            "scale": scale,
-            "padding": padding,
-        }
         numbers = {name: given if given is None else numbers_of(name, given) for name, given in asked.items()}
-        return sequences.attend(query, key, value, {"kernel": kernel or usual_kernel(query), **options, **numbers})
+        options |= {"kernel": kernel or usual_kernel(query), "padding": padding, **numbers}
+        return direct.attend(query, key, value, options, changes and {**changes, "attn_mask": attn_mask})
     *leading, Nq, dv = _shape_of_result(query, key, value, enable_gqa)
     q, k, v = _with_four_dimensions((query, key, value), leading)
     shape = (*leading, Nq, dv)[-max(x.dim() for x in tensors) :]
     if not q.numel() or not k.numel() or not v.numel():
         return _of_nothing(q, k, v).reshape(shape)
     named = kernel or usual_kernel(q)
+    if changes is not None:
+        changes["attn_mask"] = _fitting(attn_mask, leading[:-1])
+        return direct.attend(q, k, v, {**options, "kernel": named}, changes).reshape(shape)
     o = attend(q, k, v, bool(is_causal), align, scale, *(window or eager.EVERY), named)[0]
     if given is not None and q is query and k is key and v is value:
         eager.remember(tensors, o, given, named)
@@ -179,6 +189,21 @@ def _with_four_dimensions(tensors: tuple[Any, ...], leading: list[int]) -> list[
         x = x if x.shape == shape else x.expand(shape)
         found.append(x if len(batches) == 1 else x.reshape(math.prod(batches), *shape[-3:]))
     return found
+
+
+def _fitting(mask: Any, batches: list[int]) -> Any:
+    """A mask of at least two dimensions, and of no more than four: dimensions before the heads are one batch."""
+    if not isinstance(mask, torch.Tensor):
+        return mask
+    if mask.dim() < 2:
+        return mask.expand(1, -1) if mask.dim() else mask.expand(1, 1)
+    if mask.dim() < 4 or len(batches) == 1:
+        return mask
+    try:
+        whole = mask if math.prod(mask.shape[:-3]) == 1 else mask.expand(*batches, *mask.shape[-3:])
+    except RuntimeError:
+        raise ValueError(f"attn_mask has the shape {tuple(mask.shape)}, query the batches {tuple(batches)}") from None
+    return whole.reshape(-1, *mask.shape[-3:])
 
 
 def _heads(x: Any) -> int:

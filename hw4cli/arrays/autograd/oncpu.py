@@ -10,9 +10,12 @@ from torch import Tensor
 
 from hw4cli.arrays.arguments import checked_window
 from hw4cli.arrays.attention import attention, workload_of
-from hw4cli.arrays.gradients.backward import attention_backward
+from hw4cli.arrays.gradients.backward import attention_backward, summed
+from hw4cli.arrays.gradients.oncpu import backward_on_cpu as gradients_on_cpu
 from hw4cli.arrays.oncpu import attention_on_cpu
 from hw4cli.arrays.operand import Operand, operand
+from hw4cli.arrays.scored import Scored, Words, scored
+from hw4cli.arrays.sequences import RIGHT
 from hw4cli.problem.oracle import exact_gradients
 from hw4cli.problem.workload import FLOAT32, Workload
 
@@ -46,6 +49,47 @@ def backward_on_cpu(tensors: tuple[Tensor, ...], made: tuple[Tensor, ...], *, sc
         found = attention_backward(do, q, k, v, o, lse, scale=scale, **mask)
     for tensor, result in zip(made, found, strict=True):
         tensor.copy_(torch.from_numpy(result))
+
+
+def forward_of_float64(q: Any, k: Any, v: Any, *, kernel: str, **asked: Any) -> tuple[Any, Any]:
+    """O and the LSE of NumPy's arrays, whose scores are changed: arguments are those of hw4cli.attention."""
+    work, operands, changes = _changed(q, k, v, **asked)
+    o, lse = np.empty_like(q), np.empty(q.shape[:3])
+    attention_on_cpu(work, operands, operand("o", o, "BHND"), lse, np.float64, changes.views)
+    return o, lse
+
+
+def backward_of_float64(
+    do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *, mask_gradient: bool = False, **asked: Any
+) -> tuple[Any, ...]:
+    """dQ, dK and dV, and the gradient of the additive mask if it is wanted."""
+    work, operands, changes = _changed(q, k, v, gradient=mask_gradient, **asked)
+    given = *operands, operand("o", o, "BHND"), operand("do", do, "BHND")
+    made = tuple(np.empty(x.shape) for x in (q, k, v))
+    dscore = np.zeros((work.batch, work.heads, work.Nq, work.Nk)) if mask_gradient else None
+    places = tuple(operand("", x, "BHND") for x in made)
+    gradients_on_cpu(work, given, lse, places, True, changes.views, dscore)
+    return (*made, summed(dscore, changes.mask)) if mask_gradient else made
+
+
+def _changed(
+    q: Any,
+    k: Any,
+    v: Any,
+    *,
+    causal: bool,
+    align: str,
+    scale: float | None,
+    window: Any,
+    padding: str = RIGHT,
+    gradient: bool = False,
+    **words: Any,
+) -> tuple[Workload, tuple[Operand, ...], Scored]:
+    """What arrays of float64 ask for."""
+    work, operands = _of_float64(q, k, v, causal=causal, align=align, scale=scale, window=window)
+    some = {name: value for name, value in words.items() if value is not None}
+    changes = scored(Words(**some), operands[0], work, gradient=gradient, wide=True)
+    return changes.of(work), operands, changes
 
 
 def array_of(x: Tensor) -> Any:

@@ -2,15 +2,29 @@
 
 import functools
 import threading
+from collections.abc import Iterator
 from typing import Any, Never
 
 from hw4cli.arrays.arguments import Window, check_flags, check_layout, checked_window, refuse
 from hw4cli.arrays.attention import check_like, check_rows, check_window, shape_problem, workload_of
 from hw4cli.arrays.gradients.oncpu import backward_on_cpu
 from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
-from hw4cli.arrays.operand import NUMPY, Operand, address_of, empty_like, operand, stream_of
+from hw4cli.arrays.operand import NUMPY, Operand, address_of, cast, empty_like, operand, stream_of
 from hw4cli.arrays.repeated import BACKWARD, are_plain, backward, call_of
-from hw4cli.arrays.sequences import RIGHT, Asked, asked, four_dimensions, is_enqueued, lse_of, part_of, sequences_of
+from hw4cli.arrays.scored import NOTHING, Scored, Words, scored
+from hw4cli.arrays.sequences import (
+    LEFT,
+    RIGHT,
+    Asked,
+    Part,
+    Sequences,
+    asked,
+    four_dimensions,
+    is_enqueued,
+    lse_of,
+    part_of,
+    sequences_of,
+)
 from hw4cli.arrays.staged import Staged, are_loadable
 from hw4cli.device.gpu import Gpu, import_cupy
 from hw4cli.device.launcher import Prepared, forgets
@@ -19,6 +33,7 @@ from hw4cli.plans.formulas import FLOAT
 from hw4cli.plans.gradients import GRADIENTS
 from hw4cli.problem.workload import BOTTOM_RIGHT, FLOAT32, Workload
 
+SCORES_BYTES = 1 << 30  # of scores whose gradients are kept at once
 FLOAT32_FORWARD = "flash"  # the kernel of `attention` that rounds no more than float32 does, as gradients of it do
 
 
@@ -41,11 +56,19 @@ def attention_backward(
     padding: str = RIGHT,
     cu_seqlens_q: Any = None,
     cu_seqlens_k: Any = None,
+    score: str | None = None,
+    keep: str | None = None,
+    arrays: Any = None,
+    softcap: float | None = None,
+    alibi_slopes: Any = None,
+    attn_mask: Any = None,
+    mask_gradient: bool = False,
     **not_supported: Never,
-) -> tuple[Any, Any, Any]:
+) -> tuple[Any, ...]:
     """dQ, dK and dV of `attention`, where O has the gradient dO; for arrays of NumPy, CuPy or torch, where they are.
 
-    q, k, v, causal, align, window, scale, layout and lengths are what `attention` was given; o and lse what it returned
+    q, k, v, causal, align, window, scale, layout, lengths and what is asked of scores are what `attention` was given; o
+    and lse what it returned
     with return_lse=True: o like q, lse float32 (batch, heads, Nq), contiguous. do is like q. Rows and keys of no
     sequence have the gradient 0. Elements are float16, bfloat16 or float32; products and sums are in float32. No sum
     depends on the order in which blocks run: the same arrays give the same bits in every run. GPUs are not waited for,
@@ -54,8 +77,10 @@ def attention_backward(
     On a GPU the fastest kernel computes, or the one named (docs/gradients.md); "backward_atomic" alone does not give
     the same bits again.
 
-    Returns (dq, dk, dv), like q, k and v. Raises as `attention` does. Source: Dao et al., FlashAttention (2022),
-    algorithm 4, in two passes without atomic operations (docs/gradients.md).
+    Returns (dq, dk, dv), like q, k and v; with mask_gradient also the gradient of the additive attn_mask, like that,
+    whose sums over dimensions that were broadcast are in one order. Slopes and `arrays` have no gradient. Raises as
+    `attention` does. Source: Dao et al., FlashAttention (2022), algorithm 4, in two passes without atomic operations
+    (docs/gradients.md).
 
     >>> import numpy as np
     >>> from hw4cli import attention
@@ -67,10 +92,16 @@ def attention_backward(
     """
     refuse("attention_backward", not_supported)
     options = causal, align, scale, layout, kernel, checked_window(window)
-    if lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None:
+    words = None
+    if not softcap is arrays is score is keep is alibi_slopes is attn_mask is None or mask_gradient is not False:
+        words = Words(score, keep, arrays, softcap, alibi_slopes, attn_mask)
+        check_flags(mask_gradient=mask_gradient)
+    numbers = Asked(None, None, RIGHT, None, None)
+    if not lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None:
+        numbers = asked(lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k)
+    elif words is None:
         return _gradients((do, q, k, v, o, lse), *options, whole=True)
-    numbers = asked(lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k)
-    return _of_sequences((do, q, k, v, o, lse), numbers, *options)
+    return _of_sequences((do, q, k, v, o, lse), numbers, *options, words, bool(mask_gradient))
 
 
 def _of_sequences(
@@ -82,11 +113,14 @@ def _of_sequences(
     layout: str,
     kernel: str,
     window: Window | None,
-) -> tuple[Any, Any, Any]:
-    """The gradients of sequences of several lengths: all arguments are checked before any is computed."""
+    words: Words | None,
+    mask_gradient: bool,
+) -> tuple[Any, ...]:
+    """The gradients of sequences of several lengths, or of whole arrays whose scores are changed: all arguments are
+    checked before any is computed."""
     key = causal, align, scale, layout, kernel, True, window, *numbers
     at_once = is_enqueued(arrays[1])  # a CUDA graph cannot keep a table of the host's
-    is_known = type(causal) is bool and are_plain(key[:5]) and at_once
+    is_known = type(causal) is bool and are_plain(key[:5]) and words is None and at_once
     if (found := _repeated(key, arrays, is_known)) is not None:
         return found
     do, q, k, v, o, lse = arrays
@@ -94,6 +128,9 @@ def _of_sequences(
     packed = numbers.packed
     given = _operands((q, k, v, o, do), layout, packed)
     work = workload_of(given[:3], causal, align, scale, window)
+    left = numbers.padding == LEFT and not packed
+    changes = scored(words, given[0], work, packed=packed, left=left, gradient=mask_gradient)
+    work = changes.of(work)
     check_window(kernel, work, GRADIENTS)
     sequences = sequences_of(work.batch, work.Nq, work.Nk, numbers)
     _check_like_q(given, work)
@@ -103,7 +140,7 @@ def _of_sequences(
     for result, is_filled in zip(results, fills, strict=True):
         if not is_filled:
             result[...] = 0
-    if given[0].library != NUMPY and (all(fills) or are_loadable(given)):
+    if words is None and given[0].library != NUMPY and (all(fills) or are_loadable(given)):
         named = zip(("dq", "dk", "dv"), results, strict=True)
         made = tuple(four_dimensions(name, x, layout, packed) for name, x in named)
         each = sequences.of(work, align)
@@ -111,14 +148,79 @@ def _of_sequences(
         if is_known and launches:
             BACKWARD.put(key, arrays, call_of(given[0], launches, results, gaps=not all(fills)))
         return results[0], results[1], results[2]
-    for part in sequences.parts:
+    of_mask = _MaskGradient(changes.mask, given[0]) if mask_gradient else None
+    for part in _at_once(sequences, work) if of_mask else sequences.parts:
         of_do, of_q, of_o, dq = (part_of(x, layout, sequences, part) for x in (do, q, o, results[0]))
         of_k, of_v, dk, dv = (part_of(x, layout, sequences, part, keys=True) for x in (k, v, *results[1:]))
         sums = lse_of(lse, sequences, part)
         sums = sums.contiguous() if hasattr(sums, "contiguous") else sums.copy()
         of_part = of_do, of_q, of_k, of_v, of_o, sums
-        _gradients(of_part, causal, align, scale, layout, kernel, window, whole=True, results=(dq, dk, dv))
-    return results[0], results[1], results[2]
+        some, dscore = changes.of_batches(part.first.batch, part.batches), None
+        if of_mask:
+            dscore = empty_like(given[0], (part.batches, work.heads, part.first.rows, part.first.keys), FLOAT32)
+            dscore[...] = 0
+        _gradients(
+            of_part,
+            causal,
+            align,
+            scale,
+            layout,
+            kernel,
+            window,
+            whole=True,
+            results=(dq, dk, dv),
+            changes=some,
+            dscore=dscore,
+        )
+        if of_mask:
+            of_mask.add(dscore, part)
+    return (*results, of_mask.found) if of_mask else (results[0], results[1], results[2])
+
+
+def _at_once(sequences: Sequences, work: Workload) -> Iterator[Part]:
+    """The parts, of so few batches each that the gradients of their scores are no more than SCORES_BYTES, or one."""
+    for first, count in sequences.parts:
+        most = max(1, SCORES_BYTES // (FLOAT * work.heads * first.rows * first.keys))
+        for done in range(0, count, most):
+            yield Part(first._replace(batch=first.batch + done), min(most, count - done))
+
+
+class _MaskGradient:
+    """The gradient of an additive mask: sums of those of the changed scores, part after part."""
+
+    def __init__(self, mask: Any, like_q: Operand) -> None:
+        self._mask, self._shape = mask, _four(mask)
+        self._sums = empty_like(like_q, self._shape, FLOAT32)
+        self._sums[...] = 0
+
+    def add(self, dscore: Any, part: Part) -> None:
+        """Those of a part, (batches, heads, rows, keys), whose rows and keys begin with the arrays'."""
+        of_part, starts = _summed(dscore, self._shape), (part.first.batch, 0, 0, 0)
+        both = zip(self._shape, starts, of_part.shape, strict=True)
+        self._sums[tuple(slice(None) if size == 1 else slice(at, at + count) for size, at, count in both)] += of_part
+
+    @property
+    def found(self) -> Any:
+        """Of the mask's shape and type."""
+        return cast(self._sums.reshape(self._mask.shape), self._mask.dtype)
+
+
+def summed(dscore: Any, mask: Any) -> Any:
+    """The gradient of an additive mask, by those of all scores that it was added to."""
+    return _summed(dscore, _four(mask)).reshape(mask.shape)
+
+
+def _four(mask: Any) -> tuple[int, ...]:
+    """The shape of a mask, as four dimensions."""
+    return (1,) * (4 - len(mask.shape)) + tuple(mask.shape)
+
+
+def _summed(x: Any, shape: tuple[int, ...]) -> Any:
+    """Sums over the dimensions in which a shape has one element."""
+    for axis, size in enumerate(shape):
+        if size == 1 and x.shape[axis] > 1:
+            x = x.sum(axis=axis, keepdims=True)
+    return x
 
 
 def gradients_of_some_keys(
@@ -139,8 +241,10 @@ def _gradients(
     window: Window | None,
     whole: bool,
     results: tuple[Any, ...] = (),
+    changes: Scored = NOTHING,
+    dscore: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """dQ, dK and dV, in new arrays or in `results`."""
+    """dQ, dK and dV, in new arrays or in `results`; `dscore`: where the gradient of changed scores is written."""
     options = causal, align, scale, layout, kernel, whole, window
     is_known = type(causal) is bool and are_plain(options[:6]) and not results
     if (found := _repeated(options, arrays, is_known)) is not None:
@@ -148,7 +252,7 @@ def _gradients(
     do, q, k, v, o, lse = arrays
     _check_options(causal, layout, kernel)
     given = _operands((q, k, v, o, do), layout)
-    work = workload_of(given[:3], causal, align, scale, window)
+    work = changes.of(workload_of(given[:3], causal, align, scale, window))
     check_window(kernel, work, GRADIENTS)
     _check_like_q(given, work)
     like_q = given[0]
@@ -156,9 +260,11 @@ def _gradients(
     results = results or tuple(empty_like(x, tuple(x.array.shape)) for x in given[:3])
     made = tuple(operand(name, x, layout) for name, x in zip(("dq", "dk", "dv"), results, strict=True))
     if like_q.library == NUMPY:
-        backward_on_cpu(work, given, lse, made, whole)
+        backward_on_cpu(work, given, lse, made, whole, changes.views, dscore)
     else:
-        launches = backward_on_gpu(work, given, log_sums, made, kernel, whole)
+        launches = backward_on_gpu(
+            work, given, log_sums, made, kernel, whole, changes.views, 0 if dscore is None else address_of(dscore)
+        )
         if is_known and launches:
             BACKWARD.put(options, arrays, call_of(like_q, launches, results))
     return results[0], results[1], results[2]

@@ -1,0 +1,349 @@
+"""What `attention` is asked to do with scores: its arguments become one Score, and the arrays that it names.
+
+A score is scaled; then it is capped (`softcap`), loses what ALiBi takes off, becomes what `score` makes of it, and an
+additive `attn_mask` is added. `keep` and a boolean `attn_mask` say which pairs have a score at all. Rows and keys are
+counted within a sequence, b is the batch of the arrays; packed arrays have the batch 0 alone.
+"""
+
+import ast
+import keyword
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from hw4cli.arrays.arguments import checked_number
+from hw4cli.arrays.operand import TORCH, Operand, address_of, cast, facts_of
+from hw4cli.errors import InputError
+from hw4cli.problem.scores import (
+    BOOL,
+    FLOAT,
+    FUNCTIONS,
+    MOST_ARRAYS,
+    MOST_DIMENSIONS,
+    PLACES,
+    SCORE,
+    WORD,
+    Named,
+    Score,
+    parsed,
+)
+from hw4cli.problem.workload import FLOAT32, Workload
+
+MASK, SLOPES = "_attn_mask", "_alibi_slopes"  # names of our own: a user's do not begin with _
+TAKEN = {SCORE, *PLACES, "inf", *FUNCTIONS, *keyword.kwlist}
+BATCH = "b"
+LEAST_CAP, MOST_CAP = 1e-30, 1e30  # whose inverse is a float32, too
+REMEMBERED = 256  # scores
+
+View = tuple[Any, Named]  # an array, and what an expression knows of it
+
+
+class Words(NamedTuple):
+    """The arguments of `attention` that are about scores, as they were given."""
+
+    score: Any = None
+    keep: Any = None
+    arrays: Any = None
+    softcap: Any = None
+    alibi_slopes: Any = None
+    attn_mask: Any = None
+
+
+class Scored(NamedTuple):
+    """What becomes of scores, the arrays that it names, in its order, and the additive mask as it was given."""
+
+    score: Score | None = None
+    given: tuple[Any, ...] = ()
+    mask: Any = None
+
+    @property
+    def views(self) -> tuple[Any, ...]:
+        """The arrays as what computes takes them: NumPy's themselves, of others their addresses."""
+        return tuple(x if isinstance(x, np.ndarray) else address_of(x) for x in self.given)
+
+    def of(self, work: Workload) -> Workload:
+        """The workload with the score."""
+        return replace(work, score=self.score) if self.score else work
+
+    def of_batches(self, first: int, count: int) -> "Scored":
+        """The same for `count` batches of the arrays from `first` on, which are numbered from 0 then: an array that is
+        asked for its own batch alone is cut, and elsewhere b stands for b + first."""
+        score = self.score
+        if score is None or not first:
+            return self
+        trees = [tree for tree in score.trees if tree is not None]
+        given, named = list(self.given), list(score.arrays)
+        for n, one in enumerate(named):
+            asked = [index[0] for tree in trees for index in _indices(tree, one.name)]
+            if one.shape[0] >= first + count and all(isinstance(x, ast.Name) and x.id == BATCH for x in asked):
+                given[n] = given[n][first : first + count]
+                named[n] = one._replace(shape=(count, *one.shape[1:]))
+        cut = {one.name for one, whole in zip(named, score.arrays, strict=True) if one != whole}
+        counted = _Counted(first, cut)
+        change, keep = (ast.unparse(counted.visit(_tree(text))) if text else "" for text in (score.change, score.keep))
+        return Scored(_made(change, keep, tuple(named), score.gradient), tuple(given), self.mask)
+
+
+NOTHING = Scored()
+
+
+def scored(
+    words: Words | None,
+    q: Operand,
+    work: Workload,
+    *,
+    packed: bool = False,
+    left: bool = False,
+    gradient: bool = False,
+    max_error: Any = None,
+    wide: bool = False,
+) -> Scored:
+    """What is asked for, checked, for arrays like q. `packed`: sequences follow one another; `left`: padding lies
+    before them. `gradient`: that of an additive mask is wanted, too. `wide`: float64 stays what it is, for the CPU.
+
+    Raises TypeError or ValueError for arguments that are none, for arrays of other libraries, devices or shapes, and
+    for expressions that cannot be computed."""
+    if words is None:
+        if gradient:
+            raise ValueError("mask_gradient is that of an additive attn_mask, and there is none")
+        return NOTHING
+    found = _arrays(words.arrays, q, wide)
+    known = tuple(named for _, named in found)
+    score, keep = _read("score", words.score, known), _read("keep", words.keep, known)
+    used = _names(score) | _names(keep)
+    for one in known:
+        if one.name not in used:
+            raise ValueError(f"arrays has {one.name!r}, which neither score= nor keep= names: leave it out")
+    softcap = None if words.softcap is None else _checked_cap(words.softcap)
+    slopes = mask = ""  # the indices by which expressions ask for them
+    if words.alibi_slopes is not None:
+        view, slopes = _slopes(words.alibi_slopes, q, work, packed, wide)
+        found.append(view)
+    is_added = False
+    if words.attn_mask is not None:
+        _check_place(packed, left)
+        view, mask = _mask(words.attn_mask, q, work, wide)
+        found.append(view)
+        is_added = view[1].type == FLOAT
+    if gradient and not is_added:
+        raise ValueError("mask_gradient is that of an additive attn_mask: give one of floating-point numbers")
+    if len(found) > MOST_ARRAYS:
+        raise ValueError(f"arrays, slopes and masks are {len(found)}: give at most {MOST_ARRAYS}")
+    named = tuple(one for _, one in found)
+    change, keep = _composed(score, keep, softcap, slopes, "" if is_added else mask, mask if is_added else "", packed)
+    if change and max_error is not None:
+        raise ValueError("max_error is that of scores as they are: leave it out where they are changed")
+    given = tuple(array for array, _ in found)
+    return Scored(_made(change, keep, named, gradient), given, words.attn_mask if is_added else None)
+
+
+def _check_place(packed: bool, left: bool) -> None:
+    """Raise ValueError where a mask's rows and keys are not those of the sequences."""
+    if packed:
+        raise ValueError(
+            "attn_mask is of arrays (batch, heads, N, d): of packed ones say it by keep= or score=, with arrays that "
+            "are indexed by i and j within a sequence"
+        )
+    if left:
+        raise ValueError(
+            "attn_mask counts rows and keys from the beginning of the arrays, padding='left' from that of a sequence: "
+            "let the mask hide the padding, without lengths"
+        )
+
+
+# ---- Words
+
+
+def _read(name: str, words: Any, arrays: tuple[Named, ...]) -> str:
+    """A user's expression in the one way in which it is written; "" for none."""
+    if words is None:
+        return ""
+    if not isinstance(words, str):
+        raise TypeError(f"{name} is a {type(words).__name__}: give an expression as a text, or None")
+    try:
+        return _written(name, words, arrays)
+    except InputError as error:
+        raise ValueError(str(error)) from None
+
+
+@lru_cache(REMEMBERED)
+def _written(name: str, words: str, arrays: tuple[Named, ...]) -> str:
+    return ast.unparse(parsed(name, words, {one.name: one for one in arrays}, FLOAT if name == "score" else BOOL))
+
+
+@lru_cache(REMEMBERED)
+def _names(words: str) -> frozenset[str]:
+    return frozenset(x.id for x in ast.walk(_tree(words)) if isinstance(x, ast.Name)) if words else frozenset()
+
+
+def _checked_cap(softcap: Any) -> float:
+    number = checked_number("softcap", softcap)
+    if not LEAST_CAP <= number <= MOST_CAP:
+        raise ValueError(f"softcap is {number:g}: it must be a positive number, from {LEAST_CAP:g} to {MOST_CAP:g}")
+    return number
+
+
+@lru_cache(REMEMBERED)
+def _composed(
+    score: str, keep: str, cap: float | None, slopes: str, kept: str, added: str, packed: bool
+) -> tuple[str, str]:
+    """What becomes of a score, "" for nothing, and which are kept, "" for all. `slopes`, `kept` and `added` are the
+    indices of ALiBi's slopes, of a boolean mask and of an additive one."""
+    steps = [
+        "" if cap is None else f"{cap!r} * tanh({SCORE} / {cap!r})",
+        f"{SCORE} - {SLOPES}[{slopes}] * abs(i + Nk - Nq - j)" if slopes else "",
+        score,
+        f"{SCORE} + {MASK}[{added}]" if added else "",
+    ]
+    change = _tree(SCORE)
+    for step in filter(None, steps):
+        change = _Put(SCORE, change).visit(_tree(step))
+    parts = [part for part in (keep, f"{MASK}[{kept}]" if kept else "") if part]
+    text, kept = ast.unparse(change), " and ".join(f"({part})" for part in parts)
+    if packed:
+        zero = ast.Constant(0)
+        text, kept = (ast.unparse(_Put(BATCH, zero).visit(_tree(text))) if text else "" for text in (text, kept))
+    return "" if text == SCORE else text, kept
+
+
+@lru_cache(REMEMBERED)
+def _made(change: str, keep: str, arrays: tuple[Named, ...], gradient: bool) -> Score:
+    """The score, whose expressions are known to be right."""
+    made = Score(change, keep, arrays, gradient)
+    try:
+        assert made.trees
+    except InputError as error:  # longer than one may be
+        raise ValueError(str(error)) from None
+    return made
+
+
+def _tree(words: str) -> ast.expr:
+    return ast.parse(words, mode="eval").body
+
+
+class _Put(ast.NodeTransformer):
+    """Puts an expression in the place of a name."""
+
+    def __init__(self, name: str, tree: ast.expr) -> None:
+        self._name, self._tree = name, tree
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """The expression, or the name."""
+        return self._tree if node.id == self._name else node
+
+
+class _Counted(ast.NodeTransformer):
+    """Counts batches from `first` on, but for arrays that were cut there."""
+
+    def __init__(self, first: int, cut: set[str]) -> None:
+        self._first, self._cut = first, cut
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """b + first for b."""
+        return ast.BinOp(node, ast.Add(), ast.Constant(self._first)) if node.id == BATCH else node
+
+    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
+        """An element of an array: its first index stays what it is, if the array was cut."""
+        if not isinstance(node.value, ast.Name) or node.value.id not in self._cut:
+            node.slice = self.visit(node.slice)
+        elif isinstance(node.slice, ast.Tuple):
+            node.slice.elts[1:] = [self.visit(index) for index in node.slice.elts[1:]]
+        return node
+
+
+def _indices(tree: ast.expr, name: str) -> Iterator[list[ast.expr]]:
+    """Those by which an expression asks for elements of an array."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == name:
+            yield list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
+
+
+# ---- Arrays
+
+
+def _arrays(arrays: Any, q: Operand, wide: bool) -> list[View]:
+    """Those that a user names."""
+    if arrays is None:
+        return []
+    if not isinstance(arrays, Mapping):
+        raise TypeError(f"arrays is a {type(arrays).__name__}: give a dictionary of names and arrays")
+    found = []
+    for name, array in arrays.items():
+        if not isinstance(name, str) or not WORD.fullmatch(name) or name.startswith("_") or name in TAKEN:
+            raise ValueError(f"arrays has the name {name!r}: give a word that is none of the expressions' own")
+        what = f"arrays[{name!r}]"
+        kind = _kind(what, array, q)
+        shape = tuple(array.shape)
+        if not 1 <= len(shape) <= MOST_DIMENSIONS or 0 in shape:
+            raise ValueError(
+                f"{what} has the shape {shape}: give 1 to {MOST_DIMENSIONS} dimensions, none of them empty"
+            )
+        found.append(_view(name, array, kind, wide))
+    return found
+
+
+def _kind(name: str, array: Any, q: Operand) -> str:
+    """What an array's elements are in an expression. Raises TypeError or ValueError unless it lies beside q."""
+    library, dtype, _, _, _, device = facts_of(name, array)
+    if library != q.library:
+        raise TypeError(f"q is an array of {q.library}, {name} of {library}: give all of one")
+    if device != q.device:
+        place = "the CPU" if device is None else f"GPU {device}"
+        raise ValueError(f"q is on {q.place}, {name} on {place}: bring them together")
+    if dtype == "bool":
+        return "bool"
+    if dtype.startswith(("float", "bfloat")):
+        return "element" if dtype == q.dtype != FLOAT32 else FLOAT32
+    if dtype.startswith(("int", "uint")):
+        return "int32"
+    raise TypeError(f"{name} is {dtype}: give numbers, or true and false")
+
+
+def _view(name: str, array: Any, kind: str, wide: bool) -> View:
+    """An array as the kernels read it: another only if its elements are of another type."""
+    if kind in ("float32", "int32") and not (wide and kind == "float32"):
+        array = cast(array, kind)
+    if hasattr(array, "stride"):  # torch's
+        strides = tuple(map(int, array.stride()))
+    else:
+        strides = tuple(step // array.itemsize for step in array.strides)
+    return array, Named(name, kind, tuple(map(int, array.shape)), strides)
+
+
+def _slopes(array: Any, q: Operand, work: Workload, packed: bool, wide: bool) -> tuple[View, str]:
+    """ALiBi's, and the indices by which they are asked for."""
+    kind = _kind("alibi_slopes", array, q)
+    shape = tuple(array.shape)
+    if shape not in ((work.heads,), (work.batch, work.heads), (1, work.heads)):
+        whole = work.batch, work.heads
+        raise ValueError(f"alibi_slopes has the shape {shape}: give (heads,) or (batch, heads), here {whole}")
+    if len(shape) == 2 and packed and shape[0] > 1:
+        raise ValueError("alibi_slopes of packed sequences are those of all: give (heads,)")
+    if kind not in (FLOAT32, "element"):
+        raise TypeError("alibi_slopes are no floating-point numbers")
+    each = len(shape) == 2 and shape[0] > 1
+    return _view(SLOPES, array[0] if len(shape) == 2 and not each else array, kind, wide), "b, h" if each else "h"
+
+
+def _mask(array: Any, q: Operand, work: Workload, wide: bool) -> tuple[View, str]:
+    """A mask, without the dimensions in which its elements are the same, and the indices by which it is asked for."""
+    kind = _kind("attn_mask", array, q)
+    if kind == "int32":
+        raise TypeError("attn_mask is of whole numbers: give true where a row sees a key, or numbers to add to scores")
+    whole = work.batch, work.heads, work.Nq, work.Nk
+    shape = tuple(array.shape)
+    if not 2 <= len(shape) <= 4 or any(
+        size not in (1, wanted) for size, wanted in zip(shape[::-1], whole[::-1], strict=False)
+    ):
+        raise ValueError(
+            f"attn_mask has the shape {shape}: give (batch, heads, Nq, Nk), here {whole}, with 1 where all have the "
+            "same, or its last two or three dimensions"
+        )
+    steps = array.stride() if q.library == TORCH else array.strides
+    kept = [n for n, (size, step) in enumerate(zip(shape, steps, strict=True)) if size > 1 and step] or [len(shape) - 1]
+    places = "bhij"[-len(shape) :]
+    some = tuple(slice(None) if n in kept else 0 for n in range(len(shape)))
+    return _view(MASK, array[some], kind, wide), ", ".join(places[n] for n in kept)
