@@ -1,4 +1,4 @@
-"""Attention whose scores are changed, by the formulas in float64: for tests of the CPU, of the emulator and of a GPU."""
+"""Attention whose scores are changed, by the formulas in float64: for tests of the CPU, the emulator and a GPU."""
 
 from dataclasses import dataclass
 from typing import Any

@@ -1,4 +1,6 @@
-"""Scores that are changed before the softmax, and masks: each argument by its formula, forward and backward, on the CPU."""
+"""Scores that are changed before the softmax, and masks: arguments by their formulas, forward and backward, on the CPU."""
+
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -92,7 +94,7 @@ def test_packed_sequences_are_those_of_padded_arrays_with_the_batch_0(name):
     given = [np.concatenate([x[b, :, :n] for b, n in enumerate(lengths)], axis=1) for x in (do, q, k, v)]
     starts = np.cumsum([0, *lengths])
     found = computed(*given, cu_seqlens_q=starts, cu_seqlens_k=starts, **case.asked)
-    for n, (first, end) in enumerate(zip(starts, starts[1:], strict=False)):
+    for n, (first, end) in enumerate(pairwise(starts)):
         parts = [x[n : n + 1, :, : end - first] for x in (do, q, k, v)]
         right = exact(*parts, *case.formulas(end - first, end - first))
         assert_right([x[None, :, first:end] for x in found], right)
