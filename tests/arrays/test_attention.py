@@ -104,7 +104,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence(sentence):
     ("argument", "words"),
     [
         ({"dropout_p": 0.1}, "has no argument 'dropout_p': dropout is not supported"),
-        ({"attn_bias": 1}, "has no argument 'attn_bias': a bias, or a mask that is not causal, is not supported"),
+        ({"attn_bias": 1}, "has no argument 'attn_bias': here it is attn_mask="),
         ({"window_size": (64, 0)}, "has no argument 'window_size': here it is window="),
         ({"cache_seqlens": [3, 5]}, "has no argument 'cache_seqlens': a cache of keys that grows is not supported"),
         ({"is_causal": True}, "has no argument 'is_causal': here it is causal="),

@@ -1,4 +1,4 @@
-"""Scores that are changed before the softmax, and masks: arguments by their formulas, forward and backward, on the CPU."""
+"""Scores that are changed before the softmax, and masks: what arguments mean, by formulas, on the CPU."""
 
 from itertools import pairwise
 

@@ -1,10 +1,12 @@
 """Attention of Hugging Face's models, as an implementation that their library finds by its name.
 
-Their models hand on a mask of (batch, keys) where a batch is padded, for implementations whose masks are made by
-`flash_attention_mask`. It becomes lengths, once for all layers.
+A mask that is causal, a window, or none, and a batch that is padded on one side, are not made into masks: models hand
+on what hides padding, (batch, keys), which becomes lengths, once for all layers. All other masks are those that torch's
+scaled_dot_product_attention gets, of four dimensions.
 """
 
 import weakref
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +18,14 @@ from hw4cli.errors import MachineError
 from hw4cli.problem.workload import BOTTOM_RIGHT
 
 # What models ask for beside the mask, by the names of their arguments.
-NOT_SUPPORTED = {"softcap": "softcap", "position_bias": "a bias of positions", "s_aux": "attention sinks"}
+NOT_SUPPORTED = {"s_aux": "attention sinks"}
+# The functions of transformers' masks that an implementation is asked for by is_causal and sliding_window, too.
+PLAIN = {
+    "causal_mask_function",
+    "bidirectional_mask_function",
+    "sliding_window_overlay.<locals>.inner_mask",
+    "sliding_window_bidirectional_overlay.<locals>.inner_mask",
+}
 
 
 def register_in_transformers(name: str = "hw4") -> None:
@@ -27,13 +36,52 @@ def register_in_transformers(name: str = "hw4") -> None:
     """
     try:
         from transformers import AttentionInterface, AttentionMaskInterface
-        from transformers.masking_utils import flash_attention_mask
+        from transformers.masking_utils import flash_attention_mask, sdpa_mask
     except ImportError as error:
         raise MachineError(
             f"transformers with AttentionInterface is not installed here ({error}): pip install -U transformers"
         ) from None
+
+    def mask_of_model(*arguments: Any, **options: Any) -> Tensor | None:
+        if _is_plain(**options):
+            of_padding: Tensor | None = flash_attention_mask(*arguments, **options)
+            return of_padding
+        # Whether a mask may be left out is decided by what torch's attention does without one.
+        whole: Tensor | None = sdpa_mask(
+            *arguments, **{**options, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
+        )
+        return whole
+
     AttentionInterface.register(name, attention_of_model)
-    AttentionMaskInterface.register(name, flash_attention_mask)
+    AttentionMaskInterface.register(name, mask_of_model)
+
+
+def _is_plain(
+    *,
+    q_length: int = 0,
+    kv_length: int = 0,
+    q_offset: Any = 0,
+    kv_offset: Any = 0,
+    mask_function: Callable[..., Any] | None = None,
+    attention_mask: Tensor | None = None,
+    **_: Any,
+) -> bool:
+    """Whether a mask is known without one: causal, a window, or none, with padding that the model hands on; the last
+    row sees the last key."""
+    if not _names(mask_function) <= PLAIN:
+        return False
+    if attention_mask is not None:  # whose keys are all that there are yet
+        return True
+    return not isinstance(q_offset, Tensor) and q_offset + q_length == kv_offset + kv_length
+
+
+def _names(function: Any) -> set[str]:
+    """Those of the functions of which a mask's function is put together, if all of them must be true."""
+    name = getattr(function, "__qualname__", "?")
+    if name != "and_masks.<locals>.and_mask":
+        return {name}
+    parts = (part for cell in function.__closure__ or () for part in cell.cell_contents)
+    return {name for part in parts for name in _names(part)}
 
 
 def attention_of_model(
@@ -45,11 +93,16 @@ def attention_of_model(
     dropout: float = 0.0,
     scaling: float | None = None,
     is_causal: bool | None = None,
+    position_bias: Tensor | None = None,
+    softcap: float | None = None,
     **options: Any,
 ) -> tuple[Tensor, None]:
     """O as (batch, N, heads, d), as transformers' AttentionInterface wants it, of (batch, heads, N, d); no weights.
 
-    Raises ValueError for dropout, scores that are changed, and masks that are none of padding on one side.
+    `attention_mask`: of padding, (batch, keys), true or 1 for what is none; or of four dimensions, which broadcast,
+    boolean or added to the scores, and then all that there is of a mask. `position_bias` is added to the scores.
+
+    Raises ValueError for dropout and attention sinks.
     """
     for argument, what in NOT_SUPPORTED.items():
         if options.get(argument) is not None:
@@ -57,12 +110,31 @@ def attention_of_model(
     causal = bool(getattr(module, "is_causal", True) if is_causal is None else is_causal)
     asked: dict[str, Any] = {"dropout_p": dropout, "scale": scaling, "enable_gqa": True, "align": BOTTOM_RIGHT}
     window = options.get("sliding_window")
+    if softcap is not None:
+        asked["softcap"] = softcap
+    bias = position_bias
+    if attention_mask is not None and attention_mask.dim() == 4:
+        causal, window = False, None
+        mask = attention_mask[..., : key.shape[2]]
+        if bias is None or mask.is_floating_point():
+            bias = mask if bias is None else bias[..., : key.shape[2]] + mask
+        else:  # an index that leaves an array is its last one: so what has one element there is broadcast
+            asked |= {"keep": "mask[b, h, i, j]", "arrays": {"mask": mask.bool()}}
+    elif attention_mask is not None:
+        keys = attention_mask.shape[1]
+        key, value = key[:, :, :keys], value[:, :, :keys]  # a cache may have room for more
+        found = _lengths_of(attention_mask)
+        if found is None or (bias is not None and found[1] == LEFT):
+            asked |= {"keep": "seen[b, j]", "arrays": {"seen": attention_mask.bool()}}
+        else:
+            lengths, padding = found
+            asked |= {"lengths": lengths, "padding": padding}
+            if causal or window is not None:  # rows are those of the keys: else they may be another sequence's
+                asked["q_lengths"] = tuple(min(length, query.shape[2]) for length in lengths)
+    if bias is not None:
+        asked["attn_mask"] = bias[..., : key.shape[2]]
     if window is not None:  # keys back, the own one among them
         asked["window"] = (window - 1, window - 1)
-    if attention_mask is not None:
-        lengths, padding = _lengths_of(attention_mask, key.shape[2])
-        rows = tuple(min(length, query.shape[2]) for length in lengths)
-        asked |= {"lengths": lengths, "q_lengths": rows, "padding": padding}
     o = attention(query, key, value, is_causal=causal and query.shape[2] > 1, **asked)
     return o.transpose(1, 2).contiguous(), None
 
@@ -72,28 +144,25 @@ class _Seen(NamedTuple):
 
     mask: Any  # a weak reference
     version: int
-    keys: int
-    found: tuple[Numbers, str]
+    found: tuple[Numbers, str] | None
 
 
 _LAST: list[_Seen] = []
 
 
-def _lengths_of(mask: Tensor, keys: int) -> tuple[Numbers, str]:
-    """How many keys each batch has, and on which side the padding lies. Waits for a GPU, once for a mask."""
+def _lengths_of(mask: Tensor) -> tuple[Numbers, str] | None:
+    """How many keys each batch has, and on which side the padding lies; None where it lies on neither, or on one of
+    some batches and on the other of others. Waits for a GPU, once for a mask."""
     for seen in _LAST:
-        if seen.mask() is mask and (seen.version, seen.keys) == (mask._version, keys):
+        if seen.mask() is mask and seen.version == mask._version:
             return seen.found
     if mask.dim() != 2:
-        shape = tuple(mask.shape)
-        raise ValueError(f"the mask is {shape}: give one of padding, (batch, keys), or set another attn_implementation")
-    seen_keys = torch.nn.functional.pad(mask.bool(), (0, keys - mask.shape[1]))  # keys for which there is but room
+        raise ValueError(f"the mask is {tuple(mask.shape)}: give one of padding, (batch, keys), or of four dimensions")
+    keys, seen_keys = mask.shape[1], mask.bool()
     lengths = seen_keys.sum(1, keepdim=True)
     numbers = torch.arange(keys, device=mask.device)
     right, left = (seen_keys == (numbers < lengths)).all(), (seen_keys == (numbers >= keys - lengths)).all()
     sides = torch.stack([right, left]).tolist()
-    if not any(sides):
-        raise ValueError("the mask hides keys between others: padding must lie on one side, the same of all batches")
-    found = tuple(lengths[:, 0].tolist()), RIGHT if sides[0] else LEFT
-    _LAST[:] = [_Seen(weakref.ref(mask), mask._version, keys, found)]
+    found = (tuple(lengths[:, 0].tolist()), RIGHT if sides[0] else LEFT) if any(sides) else None
+    _LAST[:] = [_Seen(weakref.ref(mask), mask._version, found)]
     return found

@@ -400,7 +400,8 @@ def test_not_a_number_in_one_head_stays_there():
 @pytest.mark.parametrize(
     ("change", "error", "words"),
     [
-        ({"attn_mask": torch.ones(33, 33)}, ValueError, "attn_mask is not supported: give is_causal=True"),
+        ({"attn_mask": torch.ones(33, 32)}, ValueError, r"attn_mask has the shape \(33, 32\): give \(batch, heads"),
+        ({"attn_mask": np.ones((33, 33))}, TypeError, "attn_mask is a ndarray: give a tensor of torch"),
         ({"dropout_p": 0.1}, ValueError, "dropout_p is 0.1: there is no dropout here, give 0"),
         ({"window_size": (8, 0)}, TypeError, "no argument 'window_size': here it is window="),
         ({"key": np.zeros((2, 4, 33, 16))}, TypeError, "key is a ndarray: give a tensor of torch"),
