@@ -446,5 +446,6 @@ def _value(tree: ast.expr, given: Mapping[str, Any]) -> Any:
         case ast.Subscript(value=ast.Name(id=name), slice=index):
             array, indices = given[name], index.elts if isinstance(index, ast.Tuple) else [index]
             within = (np.clip(of(part), 0, size - 1) for part, size in zip(indices, array.shape, strict=True))
-            return array[tuple(within)]
+            found = array[tuple(within)]
+            return found.astype(np.float32) if found.dtype.itemsize == 2 else found  # as kernels compute with elements
     raise AssertionError(ast.dump(tree))
