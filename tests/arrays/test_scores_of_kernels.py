@@ -1,7 +1,6 @@
 """Changed scores and masks in the kernels for arrays, executed on the CPU: right, and without a finding."""
 
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -21,11 +20,11 @@ pytestmark = quick_of_each(1)
 
 # Of a kernel, the compute capability and the sizes; half_short is what `half` is of short rows.
 FORWARD = {
+    "half_cores": (61, FLOAT16, 70, 90, 40),
     "half": (90, BFLOAT16, 200, 330, 64),
     "half_short": (90, FLOAT16, 75, 80, 64),
     "half_mma": (80, BFLOAT16, 130, 150, 128),
     "half_split": (80, FLOAT16, 2, 700, 64),
-    "half_cores": (61, FLOAT16, 70, 90, 40),
 }
 BACKWARD = {
     "backward": (80, FLOAT32, 70, 90, 32),
@@ -34,15 +33,16 @@ BACKWARD = {
     "backward_once": (90, FLOAT16, 130, 200, 64),
     "backward_atomic": (90, FLOAT16, 130, 200, 64),
 }
-KINDS = ["all together", "an additive mask with holes", "a mask with an empty row"]
+TOGETHER, EMPTY, ADDED = "all together", "a mask with an empty row", "an additive mask with holes"
 ERROR = {FLOAT16: 4e-3, BFLOAT16: 3e-2, FLOAT32: 1e-5}  # of the largest gradient
 LARGEST = 4  # by which "all together" may widen a score's rounding
 
 
-def those(entries, kernels):
-    """Kernels that change scores, each with each kind of change."""
-    known = [name for name in kernels if entries[name].scores]
-    return [pytest.param(kind, name, id=f"{name}, {kind}") for name, kind in product(known, KINDS)]
+def those(entries, kernels, kind, beside):
+    """Kernels that change scores, with all that is asked for at once, and some of them with one kind of change."""
+    known = [(TOGETHER, name) for name in kernels if entries[name].scores]
+    known += [(kind, name) for name in kernels if entries[name].scores and beside(name)]
+    return [pytest.param(*one, id=", ".join(one)) for one in known]
 
 
 def asked(work, case, q, gradient=False):
@@ -58,7 +58,7 @@ def visible(work):
     return (key <= own) & (key > own - (work.window or work.Nk + work.Nq)) if work.causal else key >= 0 * own
 
 
-@pytest.mark.parametrize(("kind", "kernel"), those(ENTRIES16, FORWARD))
+@pytest.mark.parametrize(("kind", "kernel"), those(ENTRIES16, FORWARD, EMPTY, ["half", "half_mma"].__contains__))
 def test_every_kernel_changes_scores(kernel, kind):
     cc, dtype, Nq, Nk, d = FORWARD[kernel]
     plain = Workload(dtype, 2, 2, 1, Nq, Nk, d, True, Nk - Nq + 3, window=Nk // 2)
@@ -80,7 +80,7 @@ def test_each_sequence_counts_its_rows_and_keys_and_keeps_its_batch(kernel):
     cc, dtype, *_ = FORWARD[kernel]
     spans = (Span(0, 0, 70, 0, 33, -37), Span(1, 0, 1, 0, 150, 149), Span(2, 0, 130, 0, 129, -1))
     plain = Workload(dtype, 3, 2, 2, 130, 150, 64, True, sequences=spans)
-    case = cases(3, 2, 130, 150)["all together"]
+    case = cases(3, 2, 130, 150)[TOGETHER]
     words = random_words(plain, factor=0.7)
     work, views = asked(plain, case, words[0])
     outcome = run_half(work, *words, kernel=kernel, cc=cc, views=views)
@@ -110,7 +110,9 @@ def test_elements_of_16_bits_are_read_as_those_of_q():
     assert outcome.findings == () and np.abs(numbers(outcome.o, BFLOAT16) - o).max() <= ALLOWED[BFLOAT16]
 
 
-@pytest.mark.parametrize(("kind", "kernel"), those(GRADIENTS, BACKWARD))
+@pytest.mark.parametrize(
+    ("kind", "kernel"), those(GRADIENTS, BACKWARD, ADDED, lambda name: GRADIENTS[name].score_gradients)
+)
 def test_every_kernel_of_gradients_derives_them(kernel, kind):
     cc, dtype, Nq, Nk, d = BACKWARD[kernel]
     plain = Workload(dtype, 2, 2, 1, Nq, Nk, d, True, Nk - Nq + 3, window=Nk // 2)
@@ -122,7 +124,7 @@ def test_every_kernel_of_gradients_derives_them(kernel, kind):
     right = [x.astype(float) if dtype == FLOAT32 else numbers(x, dtype) for x in words]
     o, lse, *gradients, dscore = exact(*right, *case.formulas(Nq, Nk, visible(plain)))
     passed = o.astype(np.float32) if dtype == FLOAT32 else rounded(o, dtype)
-    wants = GRADIENTS[kernel].score_gradients and "additive" in kind
+    wants = kind == ADDED
     work, views = asked(plain, case, words[1], gradient=wants)
     scores = np.zeros((2, 2, Nq, Nk), np.float32) if wants else None
     outcome = run_backward(
