@@ -17,6 +17,9 @@
 
 #include "gradients.cuh"
 #include "platform.cuh"
+#if SCORED
+#include "ptx.cuh"
+#endif
 #include "scored.cuh"
 
 #define UNROLL _Pragma("unroll")
