@@ -17,12 +17,8 @@
 
 #include "gradients.cuh"
 #include "platform.cuh"
-#if SCORED
 #include "ptx.cuh"
-#endif
 #include "scored.cuh"
-
-#define UNROLL _Pragma("unroll")
 
 constexpr int CHUNKS = WIDTH / 4;                             // of four columns, in a row
 constexpr int DOWN = BR / OWN, ACROSS = BC / STREAMED;        // threads over owned rows, and over streamed ones

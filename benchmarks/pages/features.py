@@ -16,6 +16,7 @@ from hw4cli.plans.gradients import GRADIENTS, fastest
 from hw4cli.plans.kernels16 import ENTRIES16, kernel16
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
+from hw4cli.problem.scores import Named, Score
 from hw4cli.problem.workload import FLOAT16, FLOAT32, Span, Workload
 from hw4cli.text.tables import markdown
 
@@ -26,6 +27,10 @@ SEQUENCES = tuple(Span(n, 0, length, 0, length) for n, length in enumerate(LENGT
 PLAIN = Workload(FLOAT16, 3, 16, 16, N, N, 64)
 EACH = ": a launch for each run of equal lengths"
 PADDED = ", with zero columns"
+ADDED = Score("s + bias[i, j]", arrays=(Named("bias", "float32", (N, N), (N, 1)),))
+KEPT = Score(keep="doc[i] == doc[j]", arrays=(Named("doc", "int32", (N,), (1,)),))
+SLOPED = Score("s - slopes[h] * abs(i - j)", arrays=(Named("slopes", "float32", (16,), (1,)),))
+MASK, SLOPES, DOC = np.ones((6, 6), np.float32), np.ones(2, np.float32), np.array([0, 0, 1, 1, 1, 2])
 
 # Of each feature, a workload that has it, and how a small call asks for it.
 FEATURES: dict[str, tuple[Workload, dict[str, Any]]] = {
@@ -42,15 +47,32 @@ FEATURES: dict[str, tuple[Workload, dict[str, Any]]] = {
         {"lengths": [5, 3], "window": (2, 1)},
     ),
     "few rows, many keys (decoding)": (replace(PLAIN, Nq=1), {"Nq": 1}),
+    "`softcap`": (replace(PLAIN, score=Score("30 * tanh(s / 30)")), {"softcap": 30}),
+    "`alibi_slopes`": (replace(PLAIN, score=SLOPED), {"alibi_slopes": SLOPES}),
+    "`attn_mask`, boolean or added": (replace(PLAIN, score=ADDED), {"attn_mask": MASK}),
+    "its gradient (`mask_gradient`)": (
+        replace(PLAIN, score=replace(ADDED, gradient=True)),
+        {"attn_mask": MASK, "mask_gradient": True},
+    ),
+    "`score`, `keep`: expressions": (
+        replace(PLAIN, score=KEPT),
+        {"score": "s * abs(s)", "keep": "doc[i] == doc[j]", "arrays": {"doc": DOC}},
+    ),
+    "all of these with `window`": (
+        replace(PLAIN, causal=True, window=1024, score=ADDED),
+        {"attn_mask": MASK, "softcap": 30, "window": (2, 1)},
+    ),
+    "all of these with `lengths`": (
+        replace(PLAIN, sequences=SEQUENCES, score=ADDED),
+        {"attn_mask": MASK, "softcap": 30, "lengths": [5, 3]},
+    ),
 }
 # What is asked for elsewhere, and refused.
 REFUSED: dict[str, dict[str, Any]] = {
     "dropout": {"dropout_p": 0.1},
-    "another mask, a bias": {"attn_mask": None},
-    "ALiBi": {"alibi_slopes": None},
-    "softcap": {"softcap": 30.0},
     "paged keys": {"block_table": None},
     "d above 256": {"d": 264},
+    "a score that is no expression": {"score": "sin(s)"},
 }
 
 
@@ -74,6 +96,8 @@ def kernels(found: list[str]) -> str:
 
 def forward16(work: Workload) -> str:
     """What answers a workload of 16 bits on each kind of GPU."""
+    if work.score:
+        work = replace(work, score=replace(work.score, gradient=False))
     names = [kernel16(work.of_one_width, props) for props in GPUS.values()]
     assert all(ENTRIES16[name].sequences for name in names) or not work.sequences
     return kernels(names) + PADDED * bool(work.dv)
@@ -81,7 +105,7 @@ def forward16(work: Workload) -> str:
 
 def forward32(work: Workload) -> str:
     """What answers float32 of the assignment's range on each kind of GPU, of the longest sequence."""
-    if work.window:
+    if work.window or work.score:
         return kernels([FLASH.name]) + EACH * bool(work.sequences)
     names = [candidates(AUTO, props, "", work.d, work.Nk, work.causal)[0][0] for props in GPUS.values()]
     assert all(name in VARIANTS for name in names)
@@ -102,7 +126,8 @@ def on_cpu(asked: dict[str, Any]) -> str:
     """Whether NumPy's arrays are answered, forward and backward: they are computed."""
     sizes, options = split(asked)
     q, k, v = arrays(**sizes)
-    o, lse = attention(q, k, v, return_lse=True, **options)
+    forward = {name: value for name, value in options.items() if name != "mask_gradient"}
+    o, lse = attention(q, k, v, return_lse=True, **forward)
     made = attention_backward(o, q, k, v, o, lse, **options)
     assert all(np.isfinite(x).all() for x in (o, *made))
     return "both"

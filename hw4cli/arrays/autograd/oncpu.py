@@ -54,7 +54,7 @@ def backward_on_cpu(tensors: tuple[Tensor, ...], made: tuple[Tensor, ...], *, sc
 def forward_of_float64(q: Any, k: Any, v: Any, *, kernel: str, **asked: Any) -> tuple[Any, Any]:
     """O and the LSE of NumPy's arrays, whose scores are changed: arguments are those of hw4cli.attention."""
     work, operands, changes = _changed(q, k, v, **asked)
-    o, lse = np.empty_like(q), np.empty(q.shape[:3])
+    o, lse = np.empty((*q.shape[:3], v.shape[3])), np.empty(q.shape[:3])
     attention_on_cpu(work, operands, operand("o", o, "BHND"), lse, np.float64, changes.views)
     return o, lse
 
