@@ -186,6 +186,17 @@ def test_a_score_that_changes_nothing_gives_the_bits_of_none():
     assert np.array_equal(attention(q, k, v), attention(q, k, v, keep="i >= 0"))
 
 
+def test_values_of_another_d_and_rows_before_heads_are_computed():
+    do, q, k, v = arrays(20, 30)
+    case = cases(2, 4, 20, 30)["all together"]
+    do, v = do[..., :11], v[..., :11]
+    right = exact(do, q, k, v, *case.formulas(20, 30))
+    assert_right(computed(do, q, k, v, True, **case.asked), right)
+    turned = [x.swapaxes(1, 2) for x in (do, q, k, v)]
+    o, lse, *made = computed(*turned, True, layout="BNHD", **case.asked)
+    assert_right([o.swapaxes(1, 2), lse, *(x.swapaxes(1, 2) for x in made[:3])], right)
+
+
 def test_bits_are_the_same_again():
     do, q, k, v = arrays(70, 90)
     case = cases(2, 4, 70, 90)["all together"]
