@@ -29,7 +29,7 @@ def exact(do, q, k, v, change, keep, scale=None):
     dscore = p * (dp - (p * dp).sum(axis=-1, keepdims=True))
     ds = np.where(p > 0, dscore * np.where(p > 0, slope, 0), 0) * scale
     added = (x.swapaxes(-1, -2) @ y for x, y in ((ds, q), (p, do)))
-    dk, dv = (x.reshape(*k.shape[:2], shared, *k.shape[2:]).sum(axis=2) for x in added)
+    dk, dv = (x.reshape(*k.shape[:2], shared, *x.shape[2:]).sum(axis=2) for x in added)
     return p @ wide_v, lse, ds @ wide_k, dk, dv, dscore
 
 
