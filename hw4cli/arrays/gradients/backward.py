@@ -149,7 +149,7 @@ def _of_sequences(
             BACKWARD.put(key, arrays, call_of(given[0], launches, results, gaps=not all(fills)))
         return results[0], results[1], results[2]
     of_mask = _MaskGradient(changes.mask, given[0]) if mask_gradient else None
-    for part in _at_once(sequences, work) if of_mask else sequences.parts:
+    for part in _limited(sequences, work) if of_mask else sequences.parts:
         of_do, of_q, of_o, dq = (part_of(x, layout, sequences, part) for x in (do, q, o, results[0]))
         of_k, of_v, dk, dv = (part_of(x, layout, sequences, part, keys=True) for x in (k, v, *results[1:]))
         sums = lse_of(lse, sequences, part)
@@ -177,7 +177,7 @@ def _of_sequences(
     return (*results, of_mask.found) if of_mask else (results[0], results[1], results[2])
 
 
-def _at_once(sequences: Sequences, work: Workload) -> Iterator[Part]:
+def _limited(sequences: Sequences, work: Workload) -> Iterator[Part]:
     """The parts, of so few batches each that the gradients of their scores are no more than SCORES_BYTES, or one."""
     for first, count in sequences.parts:
         most = max(1, SCORES_BYTES // (FLOAT * work.heads * first.rows * first.keys))
