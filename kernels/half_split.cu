@@ -34,12 +34,25 @@ struct PackedRow {
         : i(row / p.group), head(kv_head * p.group + row % p.group) {}
 };
 
+#if SEQUENCES
+#define LSE_ROWS lse_rows
+// A sequence in the place of the arrays.
+__device__ __forceinline__ HalfSplitParams of_tile(const HalfSplitParams& p, const Sequence& s) {
+    HalfSplitParams one = p;
+    static_cast<HalfWork&>(one) = of_sequence(p, s);
+    one.q.data += s.row * p.q.row, one.k.data += s.key * p.k.row, one.v.data += s.key * p.v.row;
+    return one;
+}
+#else
+#define LSE_ROWS Nq
+#endif
+
 // Four columns of O, and the LSE in log2, go to their place.
 __device__ __forceinline__ void store(const HalfSplitParams& p, int batch, const PackedRow& row, int column, float4 O,
                                       float lse) {
     unsigned short* o = p.o.data + batch * p.o.batch + row.head * p.o.head + row.i * p.o.row + column;
     *(uint2*)o = make_uint2(pack(O.x, O.y), pack(O.z, O.w));
-    if (p.lse && column == 0) p.lse[(long long)(batch * p.heads + row.head) * p.Nq + row.i] = lse * LN2;
+    if (p.lse && column == 0) p.lse[(long long)(batch * p.heads + row.head) * p.LSE_ROWS + row.i] = lse * LN2;
 }
 
 // The sums of all warps for a row, put together: m and l.
@@ -56,10 +69,9 @@ struct Merged {
     __device__ __forceinline__ float lse() const { return l == 0 ? MINUS_INFINITY : shift + log2f(l); }
 };
 
-extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const HalfSplitParams p) {
-    const int rows = p.group * p.Nq, kv_heads = p.heads / p.group;
-    const int row0 = blockIdx.x % p.row_tiles * BR, rest = blockIdx.x / p.row_tiles, split = rest % p.splits;
-    const int unit = rest / p.splits, batch = unit / kv_heads, kv_head = unit - batch * kv_heads;
+// One of the splits of the keys of a unit: packed rows of a batch, from row0 on, with a head of K and V.
+__device__ __forceinline__ void split_keys(const HalfSplitParams& p, int row0, int split, int unit, int batch, int kv_head) {
+    const int rows = p.group * p.Nq;
     const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
     const unsigned base = shared_address(shared), ring = base + BR * ROW + warp * RING, stats = base + STATS_AT;
 
@@ -113,7 +125,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
 #if SCORED
             UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
                 const PackedRow row(p, kv_head, row0 + i * 16 + h * 8 + lane / 4);
-                change_row(S[i], h, p.scoring, scored_head(p.scoring, batch, row.head), row.i, first);
+                const ScoredHead head = SEQUENCES ? ScoredHead{batch, row.head, p.Nq, p.Nk} : scored_head(p.scoring, batch, row.head);
+                change_row(S[i], h, p.scoring, head, row.i, first);
             }
 #endif
             if (!needs_mask(p, first_row, last_row - first_row + 1, first, SUB)) return;
@@ -147,19 +160,41 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
         if (p.splits == 1) {
             store(p, batch, PackedRow(p, kv_head, row0 + r), column, O, lse);
         } else {
-            const long long part = ((long long)unit * rows + row0 + r) * p.splits + split;
+            const long long part = (SEQUENCES ? (long long)unit * BR + r : (long long)unit * rows + row0 + r) * p.splits + split;
             *(float4*)(p.partial_o + part * D + column) = O;
             if (column == 0) p.partial_lse[part] = lse;
         }
     }
 }
 
-// A block puts the splits of a row together: each warp AHEAD of them, then one warp what all have.
+// SEQUENCES: a unit is a tile of a sequence's packed rows with a head of K and V; those of the longest one come first.
+extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const HalfSplitParams p) {
+    const int kv_heads = p.heads / p.group;
+#if SEQUENCES
+    const int unit = blockIdx.x / p.splits, tile = unit / kv_heads;
+    const Sequence s = p.sequences[tile];
+    split_keys(of_tile(p, s), (tile - s.tile) * BR, blockIdx.x % p.splits, unit, s.batch, unit - tile * kv_heads);
+#else
+    const int row0 = blockIdx.x % p.row_tiles * BR, rest = blockIdx.x / p.row_tiles, split = rest % p.splits;
+    const int unit = rest / p.splits, batch = unit / kv_heads, kv_head = unit - batch * kv_heads;
+    split_keys(p, row0, split, unit, batch, kv_head);
+#endif
+}
+
+// A block puts the splits of a packed row together: each warp AHEAD of them, then one warp what all have.
 extern "C" __global__ void __launch_bounds__(512) half_split_combine(const HalfSplitParams p) {
     constexpr int AHEAD = 8, MOST = 128;     // splits of a warp, which it reads while it waits for the LSE; of a row
     constexpr int FOURS = ceil_div(D, 128);  // columns of a lane: four of each 128
+#if SEQUENCES
+    const int kv_heads = p.heads / p.group, unit = blockIdx.x / BR, tile = unit / kv_heads, kv_head = unit - tile * kv_heads;
+    const Sequence s = p.sequences[tile];
+    const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, mine = warp * AHEAD;
+    const int row = (tile - s.tile) * BR + blockIdx.x % BR, batch = s.batch;
+    if (row >= p.group * s.rows) return;
+#else
     const int rows = p.group * p.Nq, kv_heads = p.heads / p.group, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int unit = blockIdx.x / rows, batch = unit / kv_heads, mine = warp * AHEAD;
+#endif
     const unsigned sums = shared_address(shared);
     const float* lse = p.partial_lse + blockIdx.x * (long long)p.splits;
     const float* part = p.partial_o + (blockIdx.x * (long long)p.splits + mine) * D + lane * 4;
@@ -194,7 +229,11 @@ extern "C" __global__ void __launch_bounds__(512) half_split_combine(const HalfS
             const Four x = load_shared(sums + w * O_ROW + lane * 16 + f * 512);
             O[f].x += x.v[0], O[f].y += x.v[1], O[f].z += x.v[2], O[f].w += x.v[3];
         }
+#if SEQUENCES
+        store(of_tile(p, s), batch, PackedRow(p, kv_head, row), lane * 4 + f * 128, O[f],
+#else
         store(p, batch, PackedRow(p, unit - batch * kv_heads, blockIdx.x - unit * rows), lane * 4 + f * 128, O[f],
+#endif
               l == 0 ? MINUS_INFINITY : top + log2f(l));
     }
 }

@@ -126,15 +126,15 @@ def sequence_macros(work: Workload) -> dict[str, int]:
     return {"SEQUENCES": 1} if work.sequences else {}
 
 
-def with_sequences(plan: Plan, work: Workload) -> Plan:
-    """The plan with a table of the sequences behind its scratch: of each tile of rows, the sequence that it is of.
-    Those of the most keys come first, as their tiles take the longest."""
+def with_sequences(plan: Plan, work: Workload, packed: int = 1) -> Plan:
+    """The plan with a table of the sequences behind its scratch: of each tile of rows, of so many heads `packed`, the
+    sequence that it is of. Those of the most keys come first, as their tiles take the longest."""
     if not work.sequences:
         return plan
     import numpy as np  # which is not needed to name kernels, as where words are completed
 
     spans = sorted((span for span in work.sequences if span.rows), key=lambda span: -span.keys)
-    tiles = np.array([ceil_div(span.rows, plan.macros["BR"]) for span in spans])
+    tiles = np.array([ceil_div(packed * span.rows, plan.macros["BR"]) for span in spans])
     each = np.array(spans, np.int32)
     found = np.column_stack([each, tiles.cumsum() - tiles, tiles]).astype(np.int32)
     table = np.repeat(found, tiles, axis=0).tobytes()

@@ -149,8 +149,8 @@ class SplitTiling(NamedTuple):
 
 
 def packed_rows(work: Workload) -> int:
-    """Rows of all heads that share a head of K and V."""
-    return work.heads // work.kv_heads * work.Nq
+    """Rows of all heads that share a head of K and V, of the longest sequence."""
+    return work.heads // work.kv_heads * work.most_rows
 
 
 def split_tiling(work: Workload, props: DeviceProperties) -> SplitTiling:
@@ -194,19 +194,27 @@ def split_plan(work: Workload, props: DeviceProperties, chosen: SplitTiling | No
     tiles = 2 * width * (rows + 2 * how.warps * how.stages * how.keys)
     shared = max(tiles, how.warps * rows * 4 * (work.d + 4)) + 8 * how.warps * rows
     check_shared(SPLIT, how, shared, props)
-    units = work.batch * work.kv_heads * ceil_div(packed_rows(work), rows)
-    all_rows, resident = work.batch * work.heads * work.Nq, how.blocks * props.sms
-    keys = work.seen_by(work.Nq)
+    units = work.kv_heads * _row_tiles(work, rows)
+    all_rows = units * rows if work.sequences else work.batch * work.heads * work.Nq
+    resident, keys = how.blocks * props.sms, min(work.most_keys, work.seen_by(work.most_rows))
     cost = 2 * all_rows / (keys * resident)  # as much memory as so many keys, written and read
     splits = min(how.splits, MOST_SPLITS) or split_count(units, ceil_div(keys, how.keys * how.warps), resident, cost)
     first = Launch(SPLIT, units * splits, threads, shared)
     if splits == 1:
-        return Plan(SPLIT, macros, (first,))
+        return with_sequences(Plan(SPLIT, macros, (first,)), work, work.heads // work.kv_heads)
     partial_o = FLOAT * all_rows * splits * work.d
     scratch = Scratch(partial_o + FLOAT * all_rows * splits, row_stats=partial_o)
     warps = ceil_div(splits, COMBINED)
     combine = Launch(f"{SPLIT}_combine", all_rows, 32 * warps, warps * FLOAT * (work.d + 4), early=True)
-    return Plan(SPLIT, macros, (first, combine), scratch, splits)
+    return with_sequences(Plan(SPLIT, macros, (first, combine), scratch, splits), work, work.heads // work.kv_heads)
+
+
+def _row_tiles(work: Workload, rows: int) -> int:
+    """Tiles of so many packed rows, of all batches or sequences."""
+    group = work.heads // work.kv_heads
+    if work.sequences:
+        return sum(ceil_div(group * span.rows, rows) for span in work.sequences)
+    return work.batch * ceil_div(group * work.Nq, rows)
 
 
 def split_arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any = None) -> bytes:

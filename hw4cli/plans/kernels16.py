@@ -34,7 +34,7 @@ def splits_keys(work: Workload, props: DeviceProperties) -> bool:
     half takes a quarter of half_split's time, half_mma 0.4 of it (H200).
     """
     if work.sequences:
-        return False
+        return halfmma.packed_rows(work) <= FEW_ROWS and work.most_keys >= MANY_KEYS
     tiles = work.row_tiles(ROWS)
     if 2 * work.Nq > FEW_ROWS and work.Nk <= halfshort.MOST_KEYS and tiles >= props.sms:
         return False
@@ -152,6 +152,7 @@ SPLIT = ArrayKernel(
     sums=_sums_of_parts,
     types=TYPES,
     lse=True,
+    sequences=True,
     windows=True,
     widest=WIDEST,
     scores=True,

@@ -142,7 +142,7 @@ def test_the_launch_that_combines_may_begin_early_and_waits_itself():
     work = Workload(BFLOAT16, 1, 32, 8, 1, 16384, 128)
     assert [step.early for step in split_plan(work, DEVICES[90]).launches] == [False, True]
     first, combine = kernel_path(SPLIT).read_text().split("half_split_combine(")
-    assert "griddep_launch();" in first.partition("half_split(")[2]
+    assert "griddep_launch();" in first.partition("split_keys(")[2]
     waits = combine.index("griddep_wait();")
     assert not re.search(r"\b(lse|part)\[|\*\(const float4", combine[:waits]), "reads before the splits are there"
 

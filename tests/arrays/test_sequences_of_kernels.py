@@ -10,6 +10,9 @@ from slow import quick_of_each, slow
 from hw4cli.arrays.emulated import run_half
 from hw4cli.emulator.library import FORWARDS, REVERSE, Schedule
 from hw4cli.plans.half import Tiling
+from hw4cli.plans.halfmma import SplitTiling
+from hw4cli.plans.kernels16 import kernel16
+from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Span, Workload
 
 pytestmark = quick_of_each(1)
@@ -64,6 +67,27 @@ def test_each_sequence_is_right_and_what_is_in_none_is_untouched(way, causal):
     outcome, outside = assert_right(work, kernel=kernel, tiling=tiling)
     assert (outcome.o[:, :, outside] == NAN).all()  # as the memory was before
     assert np.isnan(outcome.lse[:, :, outside]).all()
+
+
+@pytest.mark.parametrize(("splits", "causal"), [(1, False), (3, True)])
+def test_sequences_of_few_rows_are_split_by_their_keys(splits, causal):
+    """Sequences with fewer keys than splits, and with more packed rows than a tile, too."""
+    spans, Nq, Nk = packed([1, 3, 7, 1, 2], [300, 129, 64, 1, 530], causal)
+    work = Workload(FLOAT16, 1, 6, 2, Nq, Nk, 64, causal, sequences=spans)
+    how = SplitTiling(2, 1, 32, 2, q_registers=True, blocks=2, splits=splits)
+    outcome, outside = assert_right(work, kernel="half_split", cc=80, tiling=how)
+    assert (outcome.o[:, :, outside] == NAN).all()
+    assert np.isnan(outcome.lse[:, :, outside]).all()
+
+
+def test_steps_of_decoding_of_several_lengths_split_their_keys():
+    def chosen(rows, keys, cc):
+        spans, Nq, Nk = packed(rows, keys, True)
+        return kernel16(Workload(FLOAT16, 1, 32, 8, Nq, Nk, 128, True, sequences=spans), DEVICES[cc])
+
+    assert {chosen([1] * 4, [3000, 20, 900, 4000], cc) for cc in (80, 90)} == {"half_split"}
+    assert chosen([1, 600], [3000, 600], 90) == "half"
+    assert chosen([5, 9], [5, 9], 80) == "half_mma"
 
 
 @pytest.mark.parametrize("causal", [False, True])

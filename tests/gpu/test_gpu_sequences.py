@@ -86,6 +86,27 @@ def test_each_kernel_of_16_bits_answers(torch, gpu, kernel):
     assert_right(torch, found, arrays, starts, starts, True, FLOAT16)
 
 
+@pytest.mark.parametrize("rows", [1, 3])
+@pytest.mark.parametrize(("dtype", "d"), [(FLOAT16, 64), (BFLOAT16, 128)])
+def test_steps_of_decoding_split_the_keys_of_each_sequence(torch, dtype, d, rows):
+    keys = [5000, 1, 0, 1700, 64, 130]
+    _, q, *_ = packed(torch, dtype, [rows] * len(keys), d, heads=8)
+    *_, k, v = packed(torch, dtype, [max(keys)] * len(keys), d, seed=1)
+    q, k, v = (x.reshape(len(keys), -1, *x.shape[1:]) for x in (q, k, v))
+    asked = {"lengths": keys, "causal": True, "layout": "BNHD", "return_lse": True}
+    o, lse = attention(q, k, v, **asked)
+    for n, count in enumerate(keys):
+        if not count:
+            assert not o[n].any() and bool((lse[n] == -torch.inf).all())
+            continue
+        one = [x[n : n + 1].double().swapaxes(1, 2).cpu().numpy() for x in (q, k[:, :count], v[:, :count])]
+        right, sums = exact_heads(*one, causal=True, offset=count - rows)
+        assert np.abs(o[n].double().swapaxes(0, 1).cpu().numpy() - right[0]).max() <= ERROR[dtype]
+        np.testing.assert_allclose(lse[n].cpu(), sums[0], atol=4e-3 if dtype == BFLOAT16 else 1e-3)
+    again = attention(q, k, v, **asked)
+    assert torch.equal(o, again[0]) and torch.equal(lse, again[1])
+
+
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("d", [64, 128])
 @pytest.mark.parametrize("kernel", ["backward_once", "backward_wgmma", "backward_mma", "backward"])
