@@ -12,7 +12,7 @@
 // Shared:   Q_BUFFERS of Q, 128 BR bytes for each 64 columns; STAGES tiles of K and of V, 128 BC bytes for each 64 columns;
 //           ones, barriers.
 // Limits:   Compute capability 9.0 and no other. d a multiple of 8 up to 256, above 128 with two consumers and one buffer of Q; rows of
-//           16-byte chunks.
+//           16-byte chunks. V and O may have another number of columns, DV.
 // Source:   Shah et al., FlashAttention-3 (2024): warp specialization, ping-pong, and scores one tile ahead; FlashAttention-4's lazy
 //           rescaling.
 // Before:   split, whose three fp16 products for a score become one: here the numbers are 16-bit to begin with.
@@ -21,14 +21,14 @@
 #include "stamps.cuh"
 
 // The macros come from hw4cli/plans/half.py: GROUPS consumers share a tile of BR = 64 GROUPS rows; K and V pass in tiles of BC
-// keys through STAGES buffers, Q through Q_BUFFERS; COLUMNS of O are computed, D rounded up; ONES: the tensor cores sum P.
+// keys through STAGES buffers, Q through Q_BUFFERS; COLUMNS of O are computed, DV rounded up; ONES: the tensor cores sum P.
 
 // The bytes that hw4cli/plans/half.py lays out: the tensors d, rows, heads, batches of 16-bit numbers first.
 struct HalfParams : HalfTensors, HalfWork {
     int* taken;  // DYNAMIC: how many tiles the blocks have taken
 };
 
-constexpr unsigned K_AT = Q_BUFFERS * Q_BYTES, V_AT = K_AT + STAGES * TILE_BYTES, ONES_AT = V_AT + STAGES * TILE_BYTES;
+constexpr unsigned K_AT = Q_BUFFERS * Q_BYTES, V_AT = K_AT + STAGES * TILE_BYTES, ONES_AT = V_AT + STAGES * V_SUBTILES * BC * 128;
 constexpr unsigned FULL_Q = ONES_AT + (ONES ? 2048 : 0), EMPTY_Q = FULL_Q + 8 * Q_BUFFERS;  // barriers
 constexpr unsigned K_RING = EMPTY_Q + 8 * Q_BUFFERS, V_RING = K_RING + 16 * STAGES;  // barriers: full ones, then empty ones
 constexpr unsigned TAKEN_AT = V_RING + 16 * STAGES;  // of each buffer of Q, the tile's number
@@ -49,8 +49,9 @@ __device__ __forceinline__ void continue_softmax(Scores& S, RowState& r, const H
 
 extern __shared__ __align__(1024) float4 shared[];
 
-// A ring of STAGES buffers: tile n lies in buffer n % STAGES.
-struct Tiles {
+// A ring of STAGES buffers, for tiles of so many times 64 columns: tile n lies in buffer n % STAGES.
+template <int SUBTILES> struct Tiles {
+    static constexpr unsigned TILE_BYTES = SUBTILES * BC * 128;
     unsigned data, full, empty;
     __device__ __forceinline__ unsigned at(unsigned n) const { return data + n % STAGES * TILE_BYTES; }
     __device__ __forceinline__ void wait_for_room(unsigned n) const {
@@ -71,7 +72,7 @@ struct Tiles {
 };
 
 // Zeros in the rows from `first` on, up to before `end`, of a tile of so many rows, by so many threads of whole groups.
-template <int COUNT> __device__ __forceinline__ void clear_rows(unsigned at, int rows, int first, int end) {
+template <int COUNT, int SUBTILES> __device__ __forceinline__ void clear_rows(unsigned at, int rows, int first, int end) {
     const int chunks = (end - first) * 8;
     for (int e = (threadIdx.x - 128) % COUNT; e < chunks * SUBTILES; e += COUNT)
         store_shared(at + (e / chunks * rows + first) * 128 + e % chunks * 16, uint4{0, 0, 0, 0});
@@ -80,8 +81,8 @@ template <int COUNT> __device__ __forceinline__ void clear_rows(unsigned at, int
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_constant__ HalfParams p) {
     const unsigned base = shared_start(shared), full_q = base + FULL_Q, empty_q = base + EMPTY_Q;
-    const Tiles K{base + K_AT, base + K_RING, base + K_RING + 8 * STAGES};
-    const Tiles V{base + V_AT, base + V_RING, base + V_RING + 8 * STAGES};
+    const Tiles<SUBTILES> K{base + K_AT, base + K_RING, base + K_RING + 8 * STAGES};
+    const Tiles<V_SUBTILES> V{base + V_AT, base + V_RING, base + V_RING + 8 * STAGES};
     int* taken = (int*)((char*)shared + TAKEN_AT);
     const int group = warpgroup_index();
     if (threadIdx.x == 0) {
@@ -133,7 +134,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
     auto wait_last_values = [&](const HalfWork& w, unsigned v, int key_tiles) {
         const unsigned at = V.wait(v);
         if (SEQUENCES && key_tiles * BC > w.Nk) {
-            clear_rows<128 * GROUPS>(at, BC, w.Nk - (key_tiles - 1) * BC, BC);
+            clear_rows<128 * GROUPS, V_SUBTILES>(at, BC, w.Nk - (key_tiles - 1) * BC, BC);
             __syncwarp();
             if (threadIdx.x % 32 == 0) mbarrier_arrive(base + CLEARED);
             mbarrier_wait(base + CLEARED, cleared++ % 2);
@@ -169,7 +170,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
             continue;
         }
         if (SEQUENCES && group_row + 64 > w.Nq) {  // rows of another sequence, which would have a say in when m moves
-            clear_rows<128>(q_at, BR, w.Nq - group_row, 64);
+            clear_rows<128, SUBTILES>(q_at, BR, w.Nq - group_row, 64);
             warpgroup_sync(1 + GROUPS + mine);
         }
         Scores S;

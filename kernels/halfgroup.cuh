@@ -3,7 +3,7 @@
 // rounds of the softmax.
 //
 // The macros come from hw4cli/plans/half.py and halfshort.py: BR rows of Q and BC keys lie together, in rows of 128 bytes;
-// COLUMNS of O are computed, D rounded up; ONES: the tensor cores sum P.
+// COLUMNS of O are computed, DV rounded up; ONES: the tensor cores sum P.
 
 #include "halfrows.cuh"
 #include "hopper.cuh"
@@ -11,10 +11,11 @@
 
 struct HalfTensors { TensorMap q, k, v; };
 
-constexpr int SUBTILES = ceil_div(D, 64), STEPS = ceil_div(D, 16);  // of 64 columns, 128 bytes a row; k16 steps of Q K
+constexpr int SUBTILES = ceil_div(D, 64), V_SUBTILES = ceil_div(DV, 64);  // of 64 columns, 128 bytes a row
+constexpr int STEPS = ceil_div(D, 16);                                    // k16 steps of Q K
 constexpr unsigned Q_BYTES = SUBTILES * BR * 128, TILE_BYTES = SUBTILES * BC * 128;
 static_assert(!ONES || COLUMNS == 64, "the column of ones lies behind 64 columns of V");
-static_assert(BC % 16 == 0 && COLUMNS >= D && COLUMNS <= SUBTILES * 64, "tiles as wgmma takes them");
+static_assert(BC % 16 == 0 && COLUMNS >= DV && COLUMNS <= V_SUBTILES * 64, "tiles as wgmma takes them");
 
 typedef float Scores[BC / 8][4];
 typedef unsigned Weights[BC / 16][4];

@@ -2,7 +2,7 @@
 // Attention of 16-bit numbers in the fragments of tensor cores: which rows are a tile's, the online softmax of 16 rows of a warp,
 // and O. One copy for wgmma (half) and mma.sync (half_mma, half_split); what a launch passes to these and to half_cores.
 //
-// Of 16 x 8 numbers lane l holds rows l/4 and l/4 + 8, columns 2(l%4) and +1. COLUMNS of O are computed, D rounded up; ONES: the
+// Of 16 x 8 numbers lane l holds rows l/4 and l/4 + 8, columns 2(l%4) and +1. COLUMNS of O are computed, DV rounded up; ONES: the
 // tensor cores sum P.
 
 #include "pairs.cuh"
@@ -10,6 +10,9 @@
 #include "sixteen.cuh"
 #include "scored.cuh"
 
+#ifndef DV  // columns of V and O
+#define DV D
+#endif
 #ifndef SEQUENCES  // whether sequences of several lengths are computed at once
 #define SEQUENCES 0
 #endif
@@ -265,7 +268,7 @@ __device__ __forceinline__ void store(const RowState& r, const HalfWork& p, cons
                 x[n] = pack(r.O[g * 4 + n][2 * h] * over, r.O[g * 4 + n][2 * h + 1] * over);
             exchange_pairs(x);
             const int column = g * 32 + lane * 8;
-            if (row < p.Nq && column < D) *(uint4*)(o + column) = make_uint4(x[0], x[1], x[2], x[3]);
+            if (row < p.Nq && column < DV) *(uint4*)(o + column) = make_uint4(x[0], x[1], x[2], x[3]);
         }
         if (p.lse && lane == 0 && row < p.Nq) lse_of(p, t, row) = l == 0 ? MINUS_INFINITY : (r.shift[h] + log2f(l)) * LN2;
     }

@@ -13,7 +13,7 @@ from hw4cli import attention, attention_backward
 from hw4cli.plans.dispatch import AUTO, candidates
 from hw4cli.plans.flash import FLASH
 from hw4cli.plans.gradients import GRADIENTS, fastest
-from hw4cli.plans.kernels16 import ENTRIES16, kernel16
+from hw4cli.plans.kernels16 import ENTRIES16, kernel16, takes_values
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.scores import Named, Score
@@ -98,9 +98,10 @@ def forward16(work: Workload) -> str:
     """What answers a workload of 16 bits on each kind of GPU."""
     if work.score:
         work = replace(work, score=replace(work.score, gradient=False))
-    names = [kernel16(work.of_one_width, props) for props in GPUS.values()]
+    own = {kernel16(work, props) for props in GPUS.values() if takes_values(work, props, AUTO)}
+    names = [kernel16(work if takes_values(work, props, AUTO) else work.of_one_width, props) for props in GPUS.values()]
     assert all(ENTRIES16[name].sequences for name in names) or not work.sequences
-    return kernels(names) + PADDED * bool(work.dv)
+    return kernels(names) + PADDED * bool(work.dv) + f" but for {kernels([*own])}" * bool(own)
 
 
 def forward32(work: Workload) -> str:

@@ -52,7 +52,7 @@ from hw4cli.arrays.staged import Staged, are_loadable
 from hw4cli.device.gpu import Gpu, import_cupy
 from hw4cli.device.launcher import Prepared, forgets
 from hw4cli.plans.dispatch import AUTO
-from hw4cli.plans.kernels16 import ENTRIES16, KERNELS16, check_on_cpu, kernel_within, takes_sequences
+from hw4cli.plans.kernels16 import ENTRIES16, KERNELS16, check_on_cpu, kernel_within, takes_sequences, takes_values
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import Kernel
 from hw4cli.problem.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, Workload
@@ -375,8 +375,10 @@ def attention_on_gpu(
     with cupy.cuda.Device(q.device):
         half, float32 = _opened(q.device or 0)
         stream = stream_of(q, cupy)
-        with Staged(float32.gpu, stream, operands[:3], operands[3:]) as staged:
-            (q, k, v), (o,), work = staged.given, staged.made, work.of_one_width
+        alike = work.dtype == FLOAT32 or max_error is not None or not takes_values(work, half.gpu.props, kernel)
+        work = work.of_one_width if alike else work
+        with Staged(float32.gpu, stream, operands[:3], operands[3:], alike) as staged:
+            (q, k, v), (o,) = staged.given, staged.made
             if work.dtype == FLOAT32:
                 chosen = float32.kernel(work, (q, k, v), kernel, max_error, bounds, stream)
                 launches = float32.compute(work, (q, k, v, o), lse, chosen, stream, views)

@@ -76,12 +76,12 @@ def run_half(
     library = Library(shared_object(source or kernel_path(planned.source), planned.defines, cc, lanes, build))
     library.add_as(adds_as)
     rows = work.batch, work.heads, work.Nq
-    shape = *rows, work.d + gap
+    shape = *rows, work.value_columns + gap
     sizes = [*(ctypes_span(x)[1] for x in (q, k, v)), 2 * prod(shape), 4 * prod(rows), planned.scratch]
     sizes += [ctypes_span(x)[1] for x in views]
     buffer, starts = space(sizes, GAP)
     parts = [buffer[start : start + size] for start, size in zip(starts, sizes, strict=False)]
-    o, beside = np.split(parts[3].view(np.uint16).reshape(shape), [work.d], axis=3)
+    o, beside = np.split(parts[3].view(np.uint16).reshape(shape), [work.value_columns], axis=3)
     lse = parts[4].view(np.float32).reshape(rows)
     q_at, k_at, v_at = (matrix(placed(x, part)) for x, part in zip((q, k, v), parts, strict=False))
     placed_views = tuple(placed(x, part).ctypes.data for x, part in zip(views, parts[6:], strict=True))

@@ -54,7 +54,10 @@ class Tiling(NamedTuple):
 def tiling(work: Workload, props: DeviceProperties) -> Tiling:
     """The fastest as measured on an H100: of d = 64, four groups where their rounds of tiles come out better."""
     ones = 32 < work.d <= 64
-    if work.d > MAX_D:  # not measured: as many keys as registers and shared memory hold beside O and Q
+    # Not measured: as many keys as registers and shared memory hold beside O and Q.
+    if work.dv:
+        return Tiling(2, 64 if columns(work) > 128 else 80 if work.d > 192 else 128, 2)
+    if work.d > MAX_D:
         return Tiling(2, 96 if columns(work) == 192 else 80, 2)
     if work.most_rows <= FEW_ROWS:
         return Tiling(2, 128, 2, ones) if work.d <= 64 else Tiling(2, 64, 2)
@@ -88,10 +91,11 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
     how = chosen or tiling(work, props)
     registers, copying = REGISTERS[how.groups]
     threads = 128 * (how.groups + 1)
-    q_buffers = MOST_Q_BUFFERS if work.d <= MAX_D else 1
+    q_buffers = MOST_Q_BUFFERS if work.d <= MAX_D and not work.dv else 1
     dynamic = (work.causal or bool(work.sequences)) and work.row_tiles(how.rows) > props.sms
     macros = {
         "D": work.d,
+        **value_macros(work),
         "BR": how.rows,
         "BC": how.keys,
         "THREADS": threads,
@@ -112,13 +116,19 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
         "WARPGROUPS": 1,
         **sequence_macros(work),
     }
-    atoms = ceil_div(work.d, ATOM)
-    buffers = atoms * 128 * (q_buffers * how.rows + 2 * how.stages * how.keys) + 2048 * how.ones
+    atoms, of_values = ceil_div(work.d, ATOM), ceil_div(work.value_columns, ATOM)
+    tiles = atoms * q_buffers * how.rows + (atoms + of_values) * how.stages * how.keys
+    buffers = 128 * tiles + 2048 * how.ones
     shared = buffers + 16 * q_buffers + 8 * ceil_div(q_buffers, 2) + 32 * how.stages + (8 if work.sequences else 0)
     blocks = min(props.sms, work.row_tiles(how.rows))
     start = (Launch(f"{NAME}_start", 1, 1, 0),) if dynamic else ()
     launches = *start, Launch(NAME, blocks, threads, shared)
     return with_sequences(Plan(NAME, macros, launches, Scratch(4 * dynamic)), work)
+
+
+def value_macros(work: Workload) -> dict[str, int]:
+    """What kernels/halfrows.cuh is compiled with where V has another number of columns than Q."""
+    return {"DV": work.dv} if work.dv else {}
 
 
 def sequence_macros(work: Workload) -> dict[str, int]:
@@ -149,7 +159,7 @@ def bias(work: Workload) -> int:
 
 def columns(work: Workload) -> int:
     """Columns of O that are computed."""
-    return next(width for width in WIDTHS if work.d <= width)
+    return next(width for width in WIDTHS if work.value_columns <= width)
 
 
 class Arrays(NamedTuple):
@@ -169,7 +179,12 @@ def boxes(work: Workload, tile: Mapping[str, int], arrays: Arrays) -> tuple[Box,
     """The tensor maps of Q, K and V, for a plan's macros."""
     q, k, v = arrays[:3]
     keys = (work.kv_heads, work.Nk, tile["BC"])
-    return tensor_box(work, q, work.heads, work.Nq, tile["BR"]), tensor_box(work, k, *keys), tensor_box(work, v, *keys)
+    of_values = replace(work, d=work.value_columns, dv=0)
+    return (
+        tensor_box(work, q, work.heads, work.Nq, tile["BR"]),
+        tensor_box(work, k, *keys),
+        tensor_box(of_values, v, *keys),
+    )
 
 
 def tensor_box(work: Workload, m: Matrix, heads: int, rows: int, box_rows: int) -> Box:

@@ -33,7 +33,7 @@ class ShortTiling(NamedTuple):
 
 def fits(work: Workload) -> bool:
     """Whether a tile holds all rows, and all keys, of a head."""
-    return work.Nq <= 2 * GROUP_ROWS and work.Nk <= MOST_KEYS and work.d <= MAX_D and not work.sequences
+    return work.Nq <= 2 * GROUP_ROWS and work.Nk <= MOST_KEYS and work.d <= MAX_D and not (work.sequences or work.dv)
 
 
 def tiling(work: Workload) -> ShortTiling:

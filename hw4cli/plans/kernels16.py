@@ -93,6 +93,7 @@ HALF = ArrayKernel(
     lse=True,
     windows=True,
     widest=WIDEST,
+    values=True,
     scores=True,
     sequences=True,
     persistent=True,
@@ -184,6 +185,11 @@ def kernel16(work: Workload, props: DeviceProperties, name: str = AUTO) -> str:
         return name
     entries = (ENTRIES16[one] for one in KERNELS16)
     return next(entry.name for entry in entries if entry.is_automatic(work, props))
+
+
+def takes_values(work: Workload, props: DeviceProperties, kernel: str) -> bool:
+    """Whether a kernel, or the fastest, computes V of another number of columns than Q and K as it is."""
+    return bool(work.dv) and ENTRIES16[kernel16(work.stored, props, kernel)].values
 
 
 def takes_sequences(kernel: str) -> bool:

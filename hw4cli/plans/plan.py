@@ -193,6 +193,7 @@ class Kernel:
     stamps: bool = False  # its code can say what it does when (`hw4 profile --set timeline`)
     windows: bool = False  # computes windows of keys
     widest: int = MAX_D  # columns of a row that it computes at most
+    values: bool = False  # V may have another number of columns than Q and K
     scores: bool = False  # computes what is done with scores before the softmax
     score_gradients: bool = False  # and their gradients
 
@@ -201,6 +202,8 @@ class Kernel:
         wider rows."""
         if work.window and not self.windows:
             raise MachineError(f"kernel {self.name} computes no windows of keys")
+        if work.dv and not self.values:
+            raise MachineError(f"kernel {self.name} computes V of as many columns as Q has, not {work.dv} and {work.d}")
         if work.d > self.widest:
             raise MachineError(f"kernel {self.name} computes d up to {self.widest}, and this is d={work.d}")
         if not self.takes_scores(work):
@@ -524,5 +527,6 @@ OF_ONE_KERNEL = {
     "file",
     "windows",
     "widest",
+    "values",
     "scores",
 }

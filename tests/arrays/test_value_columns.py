@@ -11,6 +11,8 @@ from slow import few, quick_of_each
 
 import hw4cli
 from hw4cli.arrays import attention as forward
+from hw4cli.arrays import ongpu
+from hw4cli.arrays.emulated import tensor_map
 from hw4cli.arrays.float32 import Float32OnGpu
 from hw4cli.arrays.gradients import backward
 from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
@@ -122,3 +124,23 @@ def test_what_does_not_fit_is_one_sentence(sentence, changed):
     with pytest.raises(ValueError) as error:
         hw4cli.attention(**given)
     assert sentence in str(error.value)
+
+
+@needs(COMPILER)
+@pytest.mark.parametrize("layout", ["BHND", "BNHD"])
+def test_on_hopper_v_of_whole_chunks_is_read_where_it_lies(gpu, monkeypatch, layout):
+    gpu.props = DEVICES[90]
+    monkeypatch.setattr(ongpu, "encode", tensor_map)
+    q, k, v, _ = numbers(72, 40, "float16", rows=65, keys=70)
+    turned = [np.ascontiguousarray(x.swapaxes(1, 2)) if layout == "BNHD" else x for x in (q, k, v)]
+    o, lse = hw4cli.attention(*map(Tensor, turned), layout=layout, return_lse=True)
+    expected, sums = exact(q, k, v)
+    found = o.array.swapaxes(1, 2) if layout == "BNHD" else o.array
+    assert np.abs(found - expected).max() < ALLOWED["float16"]
+    np.testing.assert_allclose(lse.array, sums, atol=1e-3)
+    assert gpu.launched == ["half"]
+    gpu.launched.clear()
+    odd = [x[..., :-1] for x in (q, k)]
+    o = hw4cli.attention(*map(Tensor, (*odd, v)))  # Q and K alone are copied
+    assert np.abs(o.array - exact(*odd, v)[0]).max() < ALLOWED["float16"]
+    assert gpu.launched == ["columns", "half"]

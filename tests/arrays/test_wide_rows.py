@@ -71,6 +71,33 @@ def test_masks_of_wide_rows_are_those_of_narrow_ones(way, window):
     assert_right(replace(work, causal=True, offset=work.Nk - work.Nq - 3, window=window), kernel, cc)
 
 
+@quick_of_each(2)
+@pytest.mark.parametrize("window", [0, 25])
+@pytest.mark.parametrize(("d", "dv"), [(192, 128), (64, 136), (256, 24), (40, 56), (136, 256)])
+def test_half_computes_v_of_another_width_as_it_is(d, dv, window):
+    work = Workload(BFLOAT16, 1, 3, 1, 200, 170, d, window > 0, -30, window=window, dv=dv)
+    assert plan16(work, DEVICES[90], "half").macros["DV"] == dv
+    assert_right(work, "half", 90)
+
+
+@quick_of_each(1)
+def test_a_sequence_s_last_values_are_cleared_in_all_columns_of_v():
+    spans = (Span(0, 0, 5, 0, 40), Span(0, 5, 33, 40, 7), Span(0, 38, 1, 47, 1))
+    work = Workload(FLOAT16, 1, 2, 1, 39, 48, 64, sequences=spans, dv=136)
+    q, k, v = random_words(work)
+    v[:, :, 40:] = 0x7C00  # infinite: of other sequences than the first one
+    outcome = run_half(work, q, k, v, kernel="half", cc=90)
+    assert [str(finding) for finding in outcome.findings] == []
+    part = [numbers(x, FLOAT16) for x in (q[:, :, :5], k[:, :, :40], v[:, :, :40])]
+    assert np.abs(numbers(outcome.o[:, :, :5], FLOAT16) - definition(*part, work.scale)[0]).max() <= ALLOWED[FLOAT16]
+
+
+def test_kernels_that_compute_v_of_q_s_width_alone_say_so():
+    work = Workload(FLOAT16, 1, 1, 1, 9, 9, 64, dv=32)
+    with pytest.raises(MachineError, match="kernel half_mma computes V of as many columns as Q has, not 32 and 64"):
+        plan16(work, DEVICES[80], "half_mma")
+
+
 @quick_of_each(1)
 @pytest.mark.parametrize("rows", [1, 2])
 def test_splits_of_the_keys_of_wide_rows_are_put_together(rows):
@@ -120,8 +147,8 @@ def test_kernels_that_do_not_compute_wide_rows_say_so():
 @pytest.mark.parametrize(("kernel", "cc"), OF_TENSOR_CORES)
 def test_wide_rows_compile_without_a_spill_or_a_serialised_product(kernel, cc, mask):
     compiler = Compiler(find(13000, cc), 13000, cc)
-    for d in (192, 256):
-        work = Workload.square(FLOAT16, 4, 16, 4096, d, causal=mask in ("causal", "window"))
+    for d, dv in ((192, 0), (256, 0), *(((192, 128), (256, 128), (64, 256)) if kernel == "half" else ())):
+        work = replace(Workload.square(FLOAT16, 4, 16, 4096, d, causal=mask in ("causal", "window")), dv=dv)
         if mask == "window":
             work = replace(work, window=1024)
         if mask == "lengths":

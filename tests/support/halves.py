@@ -28,8 +28,9 @@ def numbers(words, dtype):
 def random_words(work, seed=1, factor=1.0):
     """Q, K and V of a workload, normally distributed, Q times a factor."""
     rng = np.random.default_rng(seed)
-    shapes = [(work.heads, work.Nq, factor), (work.kv_heads, work.Nk, 1), (work.kv_heads, work.Nk, 1)]
-    return [rounded(rng.standard_normal((work.batch, h, n, work.d)) * f, work.dtype) for h, n, f in shapes]
+    keys, dv = (work.kv_heads, work.Nk), work.value_columns
+    shapes = [(work.heads, work.Nq, work.d, factor), (*keys, work.d, 1), (*keys, dv, 1)]
+    return [rounded(rng.standard_normal((work.batch, *shape)) * f, work.dtype) for *shape, f in shapes]
 
 
 def assert_right(work, q, k, v, how=None, **options):
