@@ -18,6 +18,7 @@
 #include "gradients.cuh"
 #include "platform.cuh"
 #include "ptx.cuh"
+#define SCORE_FAST (ELEMENT_BITS == 16)
 #include "scored.cuh"
 
 constexpr int CHUNKS = WIDTH / 4;                             // of four columns, in a row
@@ -127,8 +128,10 @@ __device__ __forceinline__ void softmax_gradient(float& s, float& dp, bool seen,
 template <bool STORES, bool MEAN = false>
 __device__ __forceinline__ void softmax_gradient(const BackwardParams& p, const ScoredHead& head, int i, int j, float& s, float& dp,
                                                  bool seen, float lse_log2, float delta, float over = 1) {
-    const float natural = s * p.scale, slope = MEAN ? 1 : score_slope(p.scoring, head, natural, i, j);
-    s = changed_score(p.scoring, head, natural, i, j);
+    const ScoreIndex row(i), key(j);
+    const float natural = s * p.scale, tile = score_tile(p.scoring, head, i, j);
+    const float slope = MEAN ? 1 : score_slope(p.scoring, head, natural, row, key, tile);
+    s = changed_score(p.scoring, head, natural, row, key, tile);
     softmax_gradient(s, dp, seen && s != MINUS_INFINITY, LOG2E, lse_log2, delta, over);
     if (STORES && SCORE_GRADIENT && seen) *score_gradient_at(p.scoring, head, i, j) = dp;
     dp *= slope;

@@ -18,6 +18,7 @@
 #include "gradients.cuh"
 #include "mma.cuh"
 #include "platform.cuh"
+#define SCORE_FAST (ELEMENT_BITS == 16)
 #include "scored.cuh"
 #include "spans.cuh"
 
@@ -419,6 +420,10 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT, bool OF_DS =
     __device__ __forceinline__ void softmax_gradient(Scores& S, Scores& dP, const Factors& f, const float2 (&own_rows)[MI][2],
                                           unsigned rows_at, int first) const {
         const int lane = threadIdx.x % 32, own_first = warp0 + lane / 4, other_first = first + lane % 4 * 2;
+#if SCORED
+        const ScoredHead at = scored_head(p.scoring, batch, query_head);
+        const ScoreIndex first_own(own_first), first_met(other_first);
+#endif
         UNROLL for (int n = 0; n < N8; n++) {
             Four across;
             if (KEYS) across = load_shared(rows_at + (n * 8 + lane % 4 * 2) * 8), across.v[1] *= f.delta, across.v[3] *= f.delta;
@@ -426,14 +431,14 @@ template <bool KEYS, int WARPS, int MI, int BC, int SUB, bool KEPT, bool OF_DS =
                 const float shift = KEYS ? across.v[e % 2 * 2] : own_rows[i][e / 2].x;
                 const float delta = KEYS ? across.v[e % 2 * 2 + 1] : own_rows[i][e / 2].y * f.delta;
 #if SCORED
-                const ScoredHead at = scored_head(p.scoring, batch, query_head);
                 const float natural = S[i][n][e] * f.to_log2 * LN2;
-                const int own = own_first + i * 16 + e / 2 * 8, met = other_first + n * 8 + e % 2;
-                const int query = KEYS ? met : own, key = KEYS ? own : met;
-                float weight = exp2_fast(fmaf(changed_score(p.scoring, at, natural, query, key), LOG2E, shift));
+                const ScoreIndex own = first_own + (i * 16 + e / 2 * 8), met = first_met + (n * 8 + e % 2);
+                const ScoreIndex query = KEYS ? met : own, key = KEYS ? own : met;
+                const float tile = score_tile(p.scoring, at, query.n, key.n);
+                float weight = exp2_fast(fmaf(changed_score(p.scoring, at, natural, query, key, tile), LOG2E, shift));
                 float slope = weight * fmaf(dP[i][n][e], f.ds, delta);
-                if (KEYS && OF_DS && SCORE_GRADIENT && sees(p, query, key)) *score_gradient_at(p.scoring, at, query, key) = slope * f.over;
-                if (!MEAN) slope *= score_slope(p.scoring, at, natural, query, key);
+                if (KEYS && OF_DS && SCORE_GRADIENT && sees(p, query.n, key.n)) *score_gradient_at(p.scoring, at, query.n, key.n) = slope * f.over;
+                if (!MEAN) slope *= score_slope(p.scoring, at, natural, query, key, tile);
 #else
                 float weight = exp2_fast(fmaf(S[i][n][e], f.to_log2, shift)), slope = weight * fmaf(dP[i][n][e], f.ds, delta);
 #endif

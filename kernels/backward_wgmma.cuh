@@ -9,6 +9,7 @@
 #include "mask.cuh"
 #include "platform.cuh"
 #include "sixteen.cuh"
+#define SCORE_FAST 1
 #include "scored.cuh"
 #include "spans.cuh"
 #include "swizzled.cuh"
@@ -349,14 +350,15 @@ template <class G> struct Group {
 #if SCORED
     __device__ __forceinline__ void change_scores(const TiledParams& p, const TilePlace& at) {
         const ScoredHead head = scored_head(p.scoring, at.batch, at.head);
+        const ScoreIndex first_own(at.row), first_streamed(at.column);
         UNROLL for (int i = 0; i < ALL; i++) UNROLL for (int e = 0; e < 4; e++) {
-            const int own = at.row + e / 2 * 8, streamed = at.column + i * 8 + e % 2;
-            const int query = G::KEYS ? streamed : own, key = G::KEYS ? own : streamed;
-            const float natural = S[i][e] * p.scale;
+            const ScoreIndex own = first_own + e / 2 * 8, streamed = first_streamed + (i * 8 + e % 2);
+            const ScoreIndex query = G::KEYS ? streamed : own, key = G::KEYS ? own : streamed;
+            const float natural = S[i][e] * p.scale, tile = score_tile(p.scoring, head, query.n, key.n);
 #if SCORE_SLOPES
-            slopes[i][e] = score_slope(p.scoring, head, natural, query, key);
+            slopes[i][e] = score_slope(p.scoring, head, natural, query, key, tile);
 #endif
-            S[i][e] = changed_score(p.scoring, head, natural, query, key);
+            S[i][e] = changed_score(p.scoring, head, natural, query, key, tile);
         }
     }
 #endif

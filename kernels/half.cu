@@ -180,13 +180,15 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         zero(r);
         if (WINDOW) skip_tiles(w, t, 0, first);
         const unsigned at = consumed + first, first_k = K.wait(at); FOUND(128, COPYING, at); BEGINS(SCORING, at);
+        ScoreTiles<BC / 8> scored;
+        scored.load(p, t, row0, first * BC);
         if (first > 0) begin_turn();
         issue_scores(S, q_at, first_k);
         if (first > 0) end_turn();
         wgmma_wait<0>();
         fence_registers(S); ENDS(SCORING, at); BEGINS(WEIGHING, at);
         K.release(at);
-        change_scores(S, p, t, row0, first * BC);
+        change_scores(S, p, t, row0, first * BC, scored);
         if (needs_mask(first)) mask(S, w, row0, first * BC);
         begin_softmax(S, r, p);
         round_weights(S, P); ENDS(WEIGHING, at);
@@ -200,6 +202,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
                 wgmma_wait<0>();
             }
             const unsigned k_at = K.wait(consumed + j); FOUND(128, COPYING, consumed + j);
+            scored.load(p, t, row0, j * BC);
             begin_turn(); BEGINS(SCORING, consumed + j);
             fence_registers(r);
             issue_scores(S, q_at, k_at);
@@ -212,7 +215,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
             wgmma_wait<AHEAD>();
             fence_registers(S); ENDS(SCORING, consumed + j); BEGINS(WEIGHING, consumed + j);
             K.release(consumed + j);
-            change_scores(S, p, t, row0, j * BC);
+            change_scores(S, p, t, row0, j * BC, scored);
             if (needs_mask(j)) mask(S, w, row0, j * BC);
             continue_softmax(S, r, p);
             wgmma_wait<0>();

@@ -56,7 +56,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_mma(const Hal
             forget();
             const unsigned at = base + BR * ROW + j % 2 * TILE + u * SUB * ROW;
             attend(b, r, work, at, at + 2 * TILE, first == 0, [&](Scores& S) {
-                UNROLL for (int i = 0; i < MI; i++) change_scores(S[i], p, t, warp_row + 16 * i + threadIdx.x % 32 / 4, first);
+                UNROLL for (int i = 0; i < MI; i++) {
+                    ScoreTiles<N8> scored;
+                    scored.load(p, t, warp_row + 16 * i + threadIdx.x % 32 / 4, first);
+                    change_scores(S[i], p, t, warp_row + 16 * i + threadIdx.x % 32 / 4, first, scored);
+                }
                 if (!needs_mask(work, warp_row, 16 * MI, first, SUB)) return;
                 UNROLL for (int i = 0; i < MI; i++) mask(S[i], work, warp_row + 16 * i + threadIdx.x % 32 / 4, first);
             });

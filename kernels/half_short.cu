@@ -88,10 +88,12 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half_short(const __grid
             Scores S;
             Weights P;
             RowState r;
+            ScoreTiles<BC / 8> scored;
+            scored.load(w, t, row0, 0);
             issue_scores(S, q_at, k_at);
             wgmma_wait<0>();
             fence_registers(S);
-            change_scores(S, w, t, row0, 0);
+            change_scores(S, w, t, row0, 0, scored);
             if (needs_mask(w, group_row, 64, 0, BC)) mask(S, w, row0, 0);
             begin_softmax(S, r, w);
             round_weights(S, P);

@@ -126,7 +126,9 @@ __device__ __forceinline__ void split_keys(const HalfSplitParams& p, int row0, i
             UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
                 const PackedRow row(p, kv_head, row0 + i * 16 + h * 8 + lane / 4);
                 const ScoredHead head = SEQUENCES ? ScoredHead{batch, row.head, p.Nq, p.Nk} : scored_head(p.scoring, batch, row.head);
-                change_row(S[i], h, p.scoring, head, row.i, first);
+                ScoreTile<N8> tile;
+                load_score_row(tile, p.scoring, head, row.i, first);
+                change_row(S[i], h, p.scoring, head, row.i, first, tile);
             }
 #endif
             if (!needs_mask(p, first_row, last_row - first_row + 1, first, SUB)) return;

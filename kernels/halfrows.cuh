@@ -8,6 +8,7 @@
 #include "pairs.cuh"
 #include "schedule.cuh"
 #include "sixteen.cuh"
+#define SCORE_FAST 1
 #include "scored.cuh"
 
 #ifndef DV  // columns of V and O
@@ -219,12 +220,72 @@ template <int N> __device__ __forceinline__ void mask(float (&S)[N][4], const Ha
     mask(S, seen_of(p, row, first), seen_of(p, row + 8, first));
 }
 #if SCORED
+#if SCORE_TILE_BYTES
+// What this thread needs of one row of the array that is read as tiles, for N blocks of 8 keys: of each block two elements. Of
+// four blocks each of the four lanes of a row reads all of one, and they exchange them.
+template <int N> struct ScoreTile {
+    static constexpr int BYTES = SCORE_TILE_BYTES, PARTS = BYTES == 4 ? 2 : 1;
+    unsigned words[PARTS][ceil_div(N, 4) * 4];
+    template <class T> __device__ __forceinline__ void load(const ScoreRow<T>& row, int first) {
+        const int lane = threadIdx.x % 4;
+        UNROLL for (int from = 0; from < N; from += 4) {
+            const int column = first + (from + lane) * 8;
+            unsigned x[2][4] = {};
+            if (from + lane < N && column + 8 <= row.size) {
+                const char* at = (const char*)(row.data + column);
+                if (BYTES == 1) {
+                    const uint2 a = *(const uint2*)at;
+                    x[0][0] = a.x & 0xffff, x[0][1] = a.x >> 16, x[0][2] = a.y & 0xffff, x[0][3] = a.y >> 16;
+                } else {
+                    const uint4 a = *(const uint4*)at;
+                    x[0][0] = a.x, x[0][1] = a.y, x[0][2] = a.z, x[0][3] = a.w;
+                }
+                if (BYTES == 4) {
+                    const uint4 a = {x[0][0], x[0][1], x[0][2], x[0][3]}, b = *(const uint4*)(at + 16);
+                    x[0][0] = a.x, x[1][0] = a.y, x[0][1] = a.z, x[1][1] = a.w;
+                    x[0][2] = b.x, x[1][2] = b.y, x[0][3] = b.z, x[1][3] = b.w;
+                }
+            } else if (from + lane < N) {  // at the end of a row
+                UNROLL for (int e = 0; e < 8; e++) {
+                    const unsigned one = score_bits(row.data[max(0, min(column + e, row.size - 1))]);
+                    if (BYTES == 4) x[e % 2][e / 2] = one;
+                    else x[0][e / 2] |= one << e % 2 * BYTES * 8;
+                }
+            }
+            UNROLL for (int part = 0; part < PARTS; part++) {
+                exchange_pairs(x[part]);
+                UNROLL for (int n = 0; n < 4; n++) words[part][from + n] = x[part][n];
+            }
+        }
+    }
+    __device__ __forceinline__ float at(int n, int e) const {
+        if (BYTES == 4) return __uint_as_float(words[e % PARTS][n]);
+        const unsigned x = words[0][n] >> e * BYTES * 8;
+        return BYTES == 1 ? float((unsigned char)x) : score_number(ScoreElement(x));
+    }
+};
+#else
+template <int N> struct ScoreTile {
+    template <class Row> __device__ __forceinline__ void load(const Row&, int) {}
+    __device__ __forceinline__ float at(int, int) const { return 0; }
+};
+#endif
+// Of one row, i, of a head.
+template <int N> __device__ __forceinline__ void load_score_row(ScoreTile<N>& tile, const Scoring& w, const ScoredHead& head, int i,
+                                                                int first) {
+#if SCORE_TILE_BYTES
+    [[maybe_unused]] const int b = head.b, h = head.h;
+    tile.load(SCORE_TILE, first);
+#endif
+}
 // Half of this thread's scores, of one of its two rows, row i of a head: what is made of them. Key `first` is the first one's.
 template <int N> __device__ __forceinline__ void change_row(float (&S)[N][4], int h, const Scoring& w, const ScoredHead& head,
-                                                            int i, int first) {
+                                                            int i, int first, const ScoreTile<N>& tile) {
+    const ScoreIndex row(i), key(first + int(threadIdx.x) % 4 * 2);
     UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 2; e++) {
         float& s = S[n][2 * h + e];
-        s = changed_score(w, head, s * w.scale, i, first + n * 8 + threadIdx.x % 4 * 2 + e);
+        const ScoreIndex at = key + (n * 8 + e);
+        s = changed_score(w, head, s * w.scale, row, at, SCORE_TILE_BYTES ? tile.at(n, e) : score_tile(w, head, i, at.n));
     }
 }
 __device__ __forceinline__ ScoredHead head_of(const HalfWork& p, const RowTile& t) {
@@ -234,13 +295,24 @@ __device__ __forceinline__ ScoredHead head_of(const HalfWork& p, const RowTile& 
     return scored_head(p.scoring, t.batch, t.head);
 #endif
 }
-// All of its scores: `row` is its first row, and key `first` the first one, as the tile counts them.
+// All of its scores: `row` is its first row, and key `first` the first one, as the tile counts them. What is read for them can be
+// loaded before.
+template <int N> struct ScoreTiles {
+    ScoreTile<N> of_row[2];
+    __device__ __forceinline__ void load(const HalfWork& p, const RowTile& t, int row, int first) {
+        UNROLL for (int h = 0; h < 2; h++) load_score_row(of_row[h], p.scoring, head_of(p, t), row + 8 * h, t.hidden + first);
+    }
+};
 template <int N> __device__ __forceinline__ void change_scores(float (&S)[N][4], const HalfWork& p, const RowTile& t, int row,
-                                                               int first) {
-    UNROLL for (int h = 0; h < 2; h++) change_row(S, h, p.scoring, head_of(p, t), row + 8 * h, t.hidden + first);
+                                                               int first, const ScoreTiles<N>& tiles) {
+    UNROLL for (int h = 0; h < 2; h++) change_row(S, h, p.scoring, head_of(p, t), row + 8 * h, t.hidden + first, tiles.of_row[h]);
 }
 #else
-template <int N> __device__ __forceinline__ void change_scores(float (&)[N][4], const HalfWork&, const RowTile&, int, int) {}
+template <int N> struct ScoreTiles {
+    __device__ __forceinline__ void load(const HalfWork&, const RowTile&, int, int) {}
+};
+template <int N> __device__ __forceinline__ void change_scores(float (&)[N][4], const HalfWork&, const RowTile&, int, int,
+                                                               const ScoreTiles<N>&) {}
 #endif
 // Whether some row of `rows` from `row` on does not see all of `count` keys from `first` on.
 __device__ __forceinline__ bool needs_mask(const HalfWork& p, int row, int rows, int first, int count) {

@@ -1,10 +1,14 @@
 #pragma once
 // SCORED: what a user does with scores before the softmax. hw4cli/problem/scores.py writes the macros: SCORE, a score of s, b, h,
 // i, j, Nq and Nk; SCORE_SLOPE, by how much it grows with s, and SCORE_SLOPES, whether that is not 1 everywhere; SCORE_KEEPS,
-// where it is defined, whether a pair has a score at all; SCORE_VIEWS, how many arrays these name at most, as element_at<T>(w.views[n], …).
+// where it is defined, whether a pair has a score at all; SCORE_TILE, row i of an array that is read at [..., i, j] alone, and
+// SCORE_TILE_BYTES, those of an element where 16 bytes of a row can be read at once; SCORE_VIEWS, how many arrays these name at most, as element_at<T>(w.views[n], …).
 
 #ifndef SCORED
 #define SCORED 0
+#endif
+#ifndef SCORE_TILE_BYTES
+#define SCORE_TILE_BYTES 0
 #endif
 #ifndef SCORE_GRADIENT  // whether gradients of the changed scores are wanted
 #define SCORE_GRADIENT 0

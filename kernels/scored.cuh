@@ -1,5 +1,6 @@
 #pragma once
-// SCORED: scores as a user changes them, and their slopes (score.cuh). What includes this has exp2_fast before.
+// SCORED: scores as a user changes them, and their slopes (score.cuh). What includes this has exp2_fast before, and says whether
+// tanh may be SCORE_FAST: to 2^-11 of itself.
 
 #include "score.cuh"
 
@@ -22,13 +23,32 @@ __device__ __forceinline__ float score_number(ScoreElement x) {
 }
 #endif
 
+__device__ __forceinline__ unsigned score_bits(float x) { return __float_as_uint(x); }
+__device__ __forceinline__ unsigned score_bits(ScoreElement x) { return x; }
+__device__ __forceinline__ unsigned score_bits(unsigned char x) { return x; }
+
 // An index that leaves the array is its first or its last one.
-template <class T, class... Indices> __device__ __forceinline__ auto element_at(const ScoreView& view, Indices... indices) {
+template <class T, class... Indices>
+__device__ __forceinline__ long long place_in(const ScoreView& view, Indices... indices) {
     const int index[] = {indices...};
     long long at = 0;
 #pragma unroll
     for (int n = 0; n < int(sizeof...(Indices)); n++) at += max(0, min(index[n], view.sizes[n] - 1)) * view.strides[n];
-    return score_number(((const T*)view.data)[at]);
+    return at;
+}
+template <class T, class... Indices> __device__ __forceinline__ auto element_at(const ScoreView& view, Indices... indices) {
+    return score_number(((const T*)view.data)[place_in<T>(view, indices...)]);
+}
+// A row of an array, in which keys lie side by side, by all indices but the last.
+template <class T> struct ScoreRow {
+    const T* data;
+    int size;
+};
+template <class T, class... Indices> __device__ __forceinline__ ScoreRow<T> row_at(const ScoreView& view, Indices... indices) {
+    return {(const T*)view.data + place_in<T>(view, indices...), view.sizes[sizeof...(Indices)]};
+}
+template <class T> __device__ __forceinline__ auto key_of(const ScoreRow<T>& row, int j) {
+    return score_number(row.data[min(j, row.size - 1)]);
 }
 
 __device__ __forceinline__ int score_floor(int a, int b) { return a / b - (a % b < 0); }
@@ -39,27 +59,57 @@ template <class T> __device__ __forceinline__ T score_max(T a, T b) { return a <
 __device__ __forceinline__ float score_exp(float x) { return exp2_fast(x * 1.44269504088896341f); }
 __device__ __forceinline__ float score_log(float x) { return logf(x); }
 __device__ __forceinline__ float score_sqrt(float x) { return sqrtf(x); }
+#if SCORE_FAST
+__device__ __forceinline__ float score_tanh(float x) { return tanh_fast(x); }
+#else
 // 1 - 2 / (e^2x + 1), to 2^-23 of 1: what counts is a score's error, not a small score's.
 __device__ __forceinline__ float score_tanh(float x) {
     return 1 - __fdividef(2, exp2_fast(x * 2.88539008177792681f) + 1);
 }
+#endif
 
-// A score from s, with the scale 1. (T is what the macros' numbers are of.)
-__device__ __forceinline__ float changed_score(const Scoring& w, const ScoredHead& head, float s, int i, int j) {
+// A row's or a key's number, as a float, too: conversions are slow. Exact: there are fewer than 2^24 of either.
+struct ScoreIndex {
+    int n;
+    float x;
+    __device__ __forceinline__ explicit ScoreIndex(int n) : n(n), x(float(n)) {}
+    __device__ __forceinline__ ScoreIndex(int n, float x) : n(n), x(x) {}
+    __device__ __forceinline__ ScoreIndex operator+(int more) const { return {n + more, x + more}; }
+};
+
+// The element of the array that is read at [..., i, j] alone (SCORE_TILE: of its row i); 0 where there is none.
+__device__ __forceinline__ float score_tile(const Scoring& w, const ScoredHead& head, int i, int j) {
+#ifdef SCORE_TILE
+    [[maybe_unused]] const int b = head.b, h = head.h;
+    return key_of(SCORE_TILE, j);
+#else
+    return 0;
+#endif
+}
+
+// A score from s, with the scale 1. (T is what the macros' numbers are of.) `tile`: score_tile of the same pair.
+__device__ __forceinline__ float changed_score(const Scoring& w, const ScoredHead& head, float s, ScoreIndex row, ScoreIndex key,
+                                               [[maybe_unused]] float tile) {
     typedef float T;
-    [[maybe_unused]] const int b = head.b, h = head.h, Nq = head.Nq, Nk = head.Nk;
+    [[maybe_unused]] const int b = head.b, h = head.h, Nq = head.Nq, Nk = head.Nk, i = row.n, j = key.n;
+    [[maybe_unused]] const float fi = row.x, fj = key.x;
 #ifdef SCORE_KEEPS
     if (!(SCORE_KEEPS)) return -SCORE_INFINITY;
 #endif
     return SCORE;
 }
-__device__ __forceinline__ float score_slope(const Scoring& w, const ScoredHead& head, float s, int i, int j) {
+__device__ __forceinline__ float score_slope(const Scoring& w, const ScoredHead& head, float s, ScoreIndex row, ScoreIndex key,
+                                             [[maybe_unused]] float tile) {
     typedef float T;
-    [[maybe_unused]] const int b = head.b, h = head.h, Nq = head.Nq, Nk = head.Nk;
+    [[maybe_unused]] const int b = head.b, h = head.h, Nq = head.Nq, Nk = head.Nk, i = row.n, j = key.n;
+    [[maybe_unused]] const float fi = row.x, fj = key.x;
 #ifdef SCORE_KEEPS
     if (!(SCORE_KEEPS)) return 0;
 #endif
     return SCORE_SLOPE;
+}
+__device__ __forceinline__ float changed_score(const Scoring& w, const ScoredHead& head, float s, int i, int j) {
+    return changed_score(w, head, s, ScoreIndex(i), ScoreIndex(j), score_tile(w, head, i, j));
 }
 __device__ __forceinline__ float* score_gradient_at(const Scoring& w, const ScoredHead& head, int i, int j) {
     return w.gradient + (((long long)head.b * w.heads + head.h) * w.Nq + i) * w.Nk + j;

@@ -310,7 +310,8 @@ def _view(name: str, array: Any, kind: str, wide: bool) -> View:
         strides = tuple(map(int, array.stride()))
     else:
         strides = tuple(step // array.itemsize for step in array.strides)
-    return array, Named(name, kind, tuple(map(int, array.shape)), strides)
+    aligned = facts_of(name, array)[4] % 16 == 0
+    return array, Named(name, kind, tuple(map(int, array.shape)), strides, aligned)
 
 
 def _slopes(array: Any, q: Operand, work: Workload, packed: bool, wide: bool) -> tuple[View, str]:

@@ -27,17 +27,24 @@ WORD = re.compile(r"[A-Za-z_]\w*")
 
 class Named(NamedTuple):
     """An array that an expression names: what its elements are ("float32", "int32", "bool", or "element", of 16 bits as
-    Q's are), its shape, and its strides in elements."""
+    Q's are), its shape, and its strides in elements; whether it is known to begin at a multiple of 16 bytes."""
 
     name: str
     kind: str
     shape: tuple[int, ...]
     strides: tuple[int, ...]
+    aligned: bool = False
 
     @property
     def type(self) -> str:
         """That of an element, in an expression."""
         return {"int32": INT, "bool": BOOL}.get(self.kind, FLOAT)
+
+    @property
+    def tile_bytes(self) -> int:
+        """Those of an element, if a row's keys lie side by side where eight can be read at once; else 0."""
+        element = {"bool": 1, "element": 2}.get(self.kind, 4)
+        return element if self.aligned and not any(stride % 8 for stride in self.strides[:-1]) else 0
 
 
 @dataclass(frozen=True)
@@ -65,14 +72,37 @@ class Score:
     def texts(self) -> dict[str, str]:
         """The kernels' macros: a score of s, b, h, i, j, and its slope (kernels/score.cuh)."""
         change, keep = self.trees
-        write = _Writer({one.name: (n, one) for n, one in enumerate(self.arrays)})
+        write = _Writer({one.name: (n, one) for n, one in enumerate(self.arrays)}, self.tile)
         texts = {"SCORE": write.float(change), "SCORE_SLOPE": write.float(slope_of(change))}
+        if self.tile:
+            texts["SCORE_TILE"] = write.row(*self._reads(self.tile))
         return texts | ({} if keep is None else {"SCORE_KEEPS": write(keep)})
+
+    @functools.cached_property
+    def tile(self) -> str:
+        """The array that is read at [..., i, j] alone, always at the same b and h, with keys side by side: kernels read
+        such a one as tiles. "" if there is none."""
+        for one in self.arrays:
+            reads = self._reads(one.name)
+            if one.kind == "int32" or len(one.shape) < 2 or one.strides[-1] != 1 or len(set(map(ast.dump, reads))) != 1:
+                continue
+            *others, i, j = map(ast.unparse, _indices(reads[0]))
+            if (i, j) == ("i", "j") and all(place in ("b", "h") or place.isdigit() for place in others):
+                return one.name
+        return ""
+
+    def _reads(self, name: str) -> list[ast.Subscript]:
+        """Where an array is read."""
+        nodes = [node for tree in self.trees if tree for node in ast.walk(tree)]
+        found = [node for node in nodes if isinstance(node, ast.Subscript) and ast.unparse(node.value) == name]
+        return [*{ast.dump(node): node for node in found}.values()]
 
     @property
     def numbers(self) -> dict[str, int]:
         """The kernels' macros beside these."""
+        tile = next((one.tile_bytes for one in self.arrays if one.name == self.tile), 0)
         found = {"SCORED": 1, "SCORE_VIEWS": max(1, len(self.arrays)), "SCORE_SLOPES": int(not self.keeps_slope)}
+        found |= {"SCORE_TILE_BYTES": tile} if tile else {}
         return {**found, **({"SCORE_GRADIENT": 1} if self.gradient else {})}
 
     def evaluate(
@@ -231,8 +261,8 @@ def _type(tree: ast.expr, arrays: Mapping[str, Named], scored: bool) -> str:
             return FLOAT if FLOAT in types_ or name in OF_FLOATS else INT
         case ast.Call(func=ast.Name(id=name)):
             raise _WrongError(f"{name}() is none of {', '.join(FUNCTIONS)}")
-        case ast.Subscript(value=ast.Name(id=name), slice=index) if name in arrays:
-            indices = index.elts if isinstance(index, ast.Tuple) else [index]
+        case ast.Subscript(value=ast.Name(id=name)) if name in arrays:
+            indices = _indices(tree)
             if len(indices) != len(arrays[name].shape):
                 raise _WrongError(f"{name} has {len(arrays[name].shape)} dimensions, not {len(indices)}")
             for part in indices:
@@ -328,10 +358,11 @@ def slope_of(tree: ast.expr) -> ast.expr:
 
 
 class _Writer:
-    """Writes expressions as kernels have them; `arrays`: the number and the kind of each."""
+    """Writes expressions as kernels have them. `arrays`: the number and the kind of each; `tile`: the one that is read
+    as tiles."""
 
-    def __init__(self, arrays: Mapping[str, tuple[int, Named]]) -> None:
-        self.arrays = arrays
+    def __init__(self, arrays: Mapping[str, tuple[int, Named]], tile: str) -> None:
+        self.arrays, self.tile = arrays, tile
         self.named = {name: one for name, (_, one) in arrays.items()}
 
     def type(self, tree: ast.expr) -> str:
@@ -339,8 +370,25 @@ class _Writer:
         return _type(tree, self.named, scored=True)
 
     def float(self, tree: ast.expr) -> str:
-        """As a float."""
-        return self(tree) if self.type(tree) == FLOAT else f"T({self(tree)})"
+        """As a float; of whole numbers where that is exact, as rows and keys are floats, too (ScoreIndex)."""
+        if self.type(tree) == FLOAT:
+            return self(tree)
+        match tree:
+            case ast.Name(id="i" | "j" as name):
+                return f"f{name}"
+            case ast.UnaryOp(op=ast.USub(), operand=part):
+                return f"(-{self.float(part)})"
+            case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
+                return f"({self.float(left)}{NUMBERS[type(op)]}{self.float(right)})"
+            case ast.Call(func=ast.Name(id="abs" | "min" | "max" as name), args=args):
+                return f"score_{name}({','.join(map(self.float, args))})"
+        return f"T({self(tree)})"
+
+    def row(self, read: ast.Subscript) -> str:
+        """Of the array that is read as tiles, a row."""
+        number, one = self.arrays[self.tile]
+        places = ",".join(map(self, _indices(read)[:-1]))
+        return f"row_at<{_ELEMENTS[one.kind]}>(w.views[{number}],{places})"
 
     def __call__(self, tree: ast.expr) -> str:
         """A part, in brackets where it needs them."""
@@ -381,13 +429,18 @@ class _Writer:
             case ast.Call(func=ast.Name(id=name), args=args):
                 write = self.float if self.type(tree) == FLOAT else self
                 return f"score_{name}({','.join(map(write, args))})"
-            case ast.Subscript(value=ast.Name(id=name), slice=index):
-                indices = index.elts if isinstance(index, ast.Tuple) else [index]
+            case ast.Subscript(value=ast.Name(id=name)) if name == self.tile:
+                return "(tile!=0)" if self.type(tree) == BOOL else "tile"
+            case ast.Subscript(value=ast.Name(id=name)):
                 number, one = self.arrays[name]
-                places = ",".join(map(self, indices))
+                places = ",".join(map(self, _indices(tree)))
                 element = f"element_at<{_ELEMENTS[one.kind]}>(w.views[{number}],{places})"
                 return f"T({element})" if one.type == FLOAT else f"({element}!=0)" if one.type == BOOL else element
         raise AssertionError(ast.dump(tree))
+
+
+def _indices(read: ast.Subscript) -> list[ast.expr]:
+    return read.slice.elts if isinstance(read.slice, ast.Tuple) else [read.slice]
 
 
 _ELEMENTS = {"float32": "float", "element": "ScoreElement", "int32": "int", "bool": "unsigned char"}
@@ -443,8 +496,8 @@ def _value(tree: ast.expr, given: Mapping[str, Any]) -> Any:
             return np.where(of(test), of(body), of(other))
         case ast.Call(func=ast.Name(id=name), args=args):
             return {"min": np.minimum, "max": np.maximum}.get(name, getattr(np, name))(*map(of, args))
-        case ast.Subscript(value=ast.Name(id=name), slice=index):
-            array, indices = given[name], index.elts if isinstance(index, ast.Tuple) else [index]
+        case ast.Subscript(value=ast.Name(id=name)):
+            array, indices = given[name], _indices(tree)
             within = (np.clip(of(part), 0, size - 1) for part, size in zip(indices, array.shape, strict=True))
             found = array[tuple(within)]
             return found.astype(np.float32) if found.dtype.itemsize == 2 else found  # as kernels compute with elements

@@ -265,7 +265,8 @@ def test_texts_for_kernels_name_what_they_are_of():
     texts = Score(
         "2 * tanh(s / 2) + bias[b, h, i, j] + half[j]", "doc[i] == doc[j] and seen[i, j] or not i > 3", ARRAYS
     ).texts
-    assert "element_at<float>(w.views[0],b,h,i,j)" in texts["SCORE"]
+    assert "+tile)" in texts["SCORE"]
+    assert texts["SCORE_TILE"] == "row_at<float>(w.views[0],b,h,i)"  # read as tiles
     assert "element_at<ScoreElement>(w.views[3],j)" in texts["SCORE"]
     assert "element_at<int>(w.views[1],i)==element_at<int>(w.views[1],j)" in texts["SCORE_KEEPS"]
     assert "element_at<unsigned char>(w.views[2],i,j)!=0" in texts["SCORE_KEEPS"] and "!(" in texts["SCORE_KEEPS"]

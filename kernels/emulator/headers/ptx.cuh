@@ -8,6 +8,7 @@
 #define ARCH __CUDA_ARCH__
 
 inline float exp2_fast(float x) { return exp2f(x); }
+inline float tanh_fast(float x) { return tanhf(x); }
 
 inline unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 
