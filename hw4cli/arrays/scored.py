@@ -35,6 +35,7 @@ from hw4cli.problem.workload import FLOAT32, Workload
 MASK, SLOPES = "_attn_mask", "_alibi_slopes"  # names of our own: a user's do not begin with _
 TAKEN = {SCORE, *PLACES, "inf", *FUNCTIONS, *keyword.kwlist}
 BATCH = "b"
+MOST_INDICES = 1 << 24  # which kernels have as float32, too
 LEAST_CAP, MOST_CAP = 1e-30, 1e30  # whose inverse is a float32, too
 REMEMBERED = 256  # scores
 
@@ -110,6 +111,9 @@ def scored(
         if gradient:
             raise ValueError("mask_gradient is that of an additive attn_mask, and there is none")
         return NOTHING
+    if max(work.Nq, work.Nk) >= MOST_INDICES:
+        most = max(work.Nq, work.Nk)
+        raise ValueError(f"there are {most:,} rows or keys: scores are changed of fewer than {MOST_INDICES:,}")
     found = _arrays(words.arrays, q, wide)
     known = tuple(named for _, named in found)
     score, keep = _read("score", words.score, known), _read("keep", words.keep, known)

@@ -280,3 +280,9 @@ def test_the_gradient_of_a_mask_is_of_one_that_is_added():
             attention_backward(o, Q, Q, Q, o, lse, mask_gradient=True, **asked)
     with pytest.raises(TypeError, match="mask_gradient is 1: give True or False"):
         attention_backward(o, Q, Q, Q, o, lse, mask_gradient=1)
+
+
+def test_more_rows_than_float32_counts_are_refused_in_a_sentence():
+    q, k = np.ones((1, 1, 1, 8), np.float16), np.broadcast_to(np.float16(1), (1, 1, 1 << 24, 8))
+    with pytest.raises(ValueError, match="there are 16,777,216 rows or keys: scores are changed of fewer than"):
+        attention(q, k, k, softcap=30.0)
