@@ -236,7 +236,7 @@ def _of_sequences(
         clear_gaps(result, layout, sequences)  # alone: it may be q
     if gaps and lse is not None:
         lse[...] = -math.inf
-    is_read = allowed is not None or (work.dtype == FLOAT32 and options["kernel"] == AUTO)
+    is_read = allowed is not None or (work.dtype == FLOAT32 and options["kernel"] == AUTO and words is None)
     if bounds is None and is_read and like_q.library != NUMPY:  # once, not for each sequence
         found = absmax(operands)
         bounds = found if all(map(math.isfinite, found)) else None

@@ -77,6 +77,10 @@ class Tensor:
         made.array[...] = self.array
         return made
 
+    def to(self, dtype):
+        name = getattr(dtype, "name", None) or np.dtype(dtype).name
+        return self if name == self.dtype.name else Tensor(self.array.astype(name))
+
     def copy_(self, other):
         self.array[...] = other.array
 
@@ -167,6 +171,7 @@ torch = SimpleNamespace(
     contiguous_format=None,
     uint8=np.uint8,
     float32=np.float32,
+    int32=np.int32,
     is_grad_enabled=lambda: True,
     cuda=SimpleNamespace(
         current_device=lambda: torch.current,
@@ -236,7 +241,7 @@ class Gpu:
     def functions(self, plan):
         key = plan.variant, plan.options
         if key not in self.compiled:
-            path = shared_object(kernel_path(plan.source), plan.macros, self.props.cc, 32, PLAIN)
+            path = shared_object(kernel_path(plan.source), plan.defines, self.props.cc, 32, PLAIN)
             self.compiled[key] = Library(path)
         return [self._function(self.compiled[key], plan, step) for step in plan.launches]
 
