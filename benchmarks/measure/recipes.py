@@ -241,6 +241,11 @@ def of_arrays() -> dict[str, Recipe]:
         "sequences": Recipe(
             "sequences/GPU.json", "packed sequences of several lengths, beside torch's", "benchmarks.measure.sequences"
         ),
+        "scores": Recipe(
+            "scores/GPU.json",
+            "ALiBi, softcap, biases and masks beside plain scores and torch's",
+            "benchmarks.measure.scores",
+        ),
         "windows": Recipe(
             "windows/GPU.json", "windows of keys, beside all keys and torch's", "benchmarks.measure.windows"
         ),

@@ -147,6 +147,32 @@ def windows(record: Record) -> Table:
     return Table(header, lines, (f"{how}FLOPs of the pairs in the window, backward 2.5 times as many.",))
 
 
+def scores(record: Record) -> Table:
+    """A line for each case of measure/scores.py, each change and each pass: milliseconds of a call, how many times
+    those of plain scores, and the peers', with how many times as fast ours is."""
+    peers = {"flex": "FlexAttention", "efficient": "efficient"}
+    header = [
+        "(batch, heads, N, d)",
+        "scores",
+        "pass",
+        "ms",
+        "TFLOP/s",
+        "of plain",
+        *(f"{p} ms" for p in peers.values()),
+    ]
+    lines = []
+    for row in timed(record):
+        ms, sizes = row["ms"], ", ".join(map(str, row["sizes"]))
+        theirs = (f"{ms[peer]:.3g} ({ms[peer] / ms['hw4']:.2f})" if peer in ms else "-" for peer in peers)
+        own = f"{ms['hw4']:.3g}", f"{row['tflops']:.0f}", f"{ms['hw4'] / ms['hw4 plain']:.2f}"
+        lines.append(
+            [f"({sizes})", f"{row['change']}{', causal' if row['causal'] else ''}", row["pass"], *own, *theirs]
+        )
+    machine = record["machine"]
+    how = f"{machine['gpu']}, torch {machine['torch']}; {made(record)}; bf16; {record['method']['scores']}; "
+    return Table(header, lines, (f"{how}FLOPs as above, backward 2.5 times as many.",))
+
+
 def exactness(*records: Record) -> Table:
     """A line for each kind of numbers: of each kernel and peer the largest error, and that of the answer's norm; of
     several GPUs one after the other where they differ."""

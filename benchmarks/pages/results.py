@@ -52,6 +52,7 @@ VIEWS: dict[str, table.View] = {
     "decoding": arrays.decoding,
     "sequences": arrays.sequences,
     "windows": arrays.windows,
+    "scores": arrays.scores,
     "exactness": arrays.exactness,
     "calls": calls.calls,
     "gradients": gradients.gradients,
