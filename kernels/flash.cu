@@ -70,8 +70,8 @@ struct RowState { float O[ROWS][OUTS], l[ROWS], m[ROWS]; };  // the paper's O, l
 
 // All keys against the block's rows; K's first tile is on its way. Without SAFE the max m stays 0: P = 2^S.
 template <bool SAFE>
-__device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsigned base, Mask mask, [[maybe_unused]] const Params& p,
-                                       [[maybe_unused]] const Task& t) {
+__device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsigned base, Mask mask,
+                                       [[maybe_unused]] const Params& p, [[maybe_unused]] const Task& t) {
     const int across_at = lane_across();
     const int first_row = threadIdx.x / 32 * 32 + lane_down() * 4;
     const unsigned my_rows = first_row * 4;

@@ -189,6 +189,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         fence_registers(S); ENDS(SCORING, at); BEGINS(WEIGHING, at);
         K.release(at);
         change_scores(S, p, t, row0, first * BC, scored);
+        if (first + 1 < key_tiles) scored.load(p, t, row0, (first + 1) * BC);
         if (needs_mask(first)) mask(S, w, row0, first * BC);
         begin_softmax(S, r, p);
         round_weights(S, P); ENDS(WEIGHING, at);
@@ -202,7 +203,6 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
                 wgmma_wait<0>();
             }
             const unsigned k_at = K.wait(consumed + j); FOUND(128, COPYING, consumed + j);
-            scored.load(p, t, row0, j * BC);
             begin_turn(); BEGINS(SCORING, consumed + j);
             fence_registers(r);
             issue_scores(S, q_at, k_at);
@@ -216,6 +216,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
             fence_registers(S); ENDS(SCORING, consumed + j); BEGINS(WEIGHING, consumed + j);
             K.release(consumed + j);
             change_scores(S, p, t, row0, j * BC, scored);
+            if (j + 1 < key_tiles) scored.load(p, t, row0, (j + 1) * BC);
             if (needs_mask(j)) mask(S, w, row0, j * BC);
             continue_softmax(S, r, p);
             wgmma_wait<0>();

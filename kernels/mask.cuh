@@ -4,8 +4,7 @@
 
 #include "params.cuh"
 
-// Whether a row may see no key, or see its first ones late.
-#define HOLES (CAUSAL || SCORED)
+#define HOLES (CAUSAL || SCORED)  // whether a row may see no key, or see its first ones late
 #define MINUS_INFINITY __int_as_float(0xff800000)
 #define LOWEST __int_as_float(0xff7fffff)  // of all numbers
 // Where a running maximum begins. HOLES: a number, so that exp(score - m) is 0, not NaN, for a row that sees no key.

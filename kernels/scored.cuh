@@ -53,7 +53,8 @@ template <class T> __device__ __forceinline__ auto key_of(const ScoreRow<T>& row
 
 __device__ __forceinline__ int score_floor(int a, int b) { return a / b - (a % b < 0); }
 __device__ __forceinline__ int score_rest(int a, int b) { return a - score_floor(a, b) * b; }
-template <class T> __device__ __forceinline__ T score_abs(T x) { return x < 0 ? -x : x; }
+__device__ __forceinline__ float score_abs(float x) { return fabsf(x); }
+__device__ __forceinline__ int score_abs(int x) { return x < 0 ? -x : x; }
 template <class T> __device__ __forceinline__ T score_min(T a, T b) { return b < a ? b : a; }
 template <class T> __device__ __forceinline__ T score_max(T a, T b) { return a < b ? b : a; }
 __device__ __forceinline__ float score_exp(float x) { return exp2_fast(x * 1.44269504088896341f); }

@@ -93,6 +93,8 @@ def sites(name: str) -> Iterator[tuple[str, str, str]]:
                     while text.count("\n".join(lines[first : number + 1])) > 1 and first:
                         first -= 1
                     before = lines[first:number]
+                    if new == line:
+                        continue
                     yield kind, "\n".join([*before, line]), "\n".join([*before, new])
 
 

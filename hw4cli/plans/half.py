@@ -61,7 +61,9 @@ def tiling(work: Workload, props: DeviceProperties) -> Tiling:
         return Tiling(2, 96 if columns(work) == 192 else 80, 2)
     if work.most_rows <= FEW_ROWS:
         return Tiling(2, 128, 2, ones) if work.d <= 64 else Tiling(2, 64, 2)
-    if work.score and work.d <= 64:  # whose registers would not do for more keys
+    if work.score and work.score.tile:  # beside which registers hold so many keys
+        return Tiling(3, 64, 4 if work.d <= 64 else 2, ones)
+    if work.score and work.d <= 64:
         return Tiling(3, 96, 2, ones)
     three = Tiling(3, 128, 2, ones) if work.d <= 64 else Tiling(3, 80, 2)
     four = Tiling(4, 64, 4, ones)

@@ -277,7 +277,8 @@ def test_who_hands_in_hw4s_own_kernel_is_named_with_it(found, tmp_path):
     folder = hand_in(tmp_path / "class", kim=flash, lee=disguised, moe=export, ann=MATRICES)
     document = found(folder)
     own = {one["first"]: (one["second"], one["similarity"]) for one in document["pairs"] if "hw4: " in one["second"]}
-    assert own["kim"] == ("hw4: flash.cu", 100) and own["moe"] == ("hw4: host/hw4.cu", 100)
+    assert own["kim"][0] == "hw4: flash.cu" and own["kim"][1] > 99
+    assert own["moe"] == ("hw4: host/hw4.cu", 100)
     assert own["lee"][0] == "hw4: flash.cu" and own["lee"][1] > 80
     assert own.keys() == {"kim", "lee", "moe"} and ("kim", "lee") in pairs_of(document)
 

@@ -86,6 +86,8 @@ def test_every_committed_record_of_a_command_is_read():
         "sequences",
         "windows",
         "scores",
+        "suites",
+        "wide",
         "predictions",
     )
     assert all(any(word in said for word in of_scripts) for said in kinds["other"])

@@ -126,8 +126,8 @@ def _kernel_text(kernel: str, target: str, parameters: Sequence[str], constants:
     return _HEX.sub(_decimal, text)
 
 
-# What the kernels do for causal attention alone, as they write it.
-_MASK = "(?:CAUSAL|WINDOW)"
+# What the kernels do for causal attention and changed scores alone, as they write it.
+_MASK = "(?:CAUSAL|WINDOW|HOLES|SCORED)"
 _PAIRS = r"(?:[^():;]|\((?:[^()]|\([^()]*\))*\))*"  # an expression without a colon outside of parentheses
 _OF_THE_MASK = (
     r"^( *)if \(CAUSAL\) \{\n(?:\1 .*\n|\n)*\1\}\n",  # a block
@@ -135,24 +135,25 @@ _OF_THE_MASK = (
     rf"\b{_MASK}\b[^?;\n]*\? {_PAIRS} : ",  # what is chosen then
     rf" && \(!{_MASK} \|\| [^()]*\)",  # a further condition
     rf" \|\| \({_MASK} && [^()]*\)",  # another way to be hidden
+    r"^#define HOLES [^\n]*\n",
 )
 
 
 def _without_mask(text: str) -> str:
-    """A text without what kernels do for causal attention alone, which such a program does not compute. What is left,
-    if anything is, asks for the macros CAUSAL and WINDOW, which are 0."""
+    """A text without what kernels do for causal attention and changed scores alone, which such a program does not
+    compute. What is left, if anything is, asks for the macros CAUSAL and WINDOW, which are 0."""
     for pattern in _OF_THE_MASK:
         text = re.sub(pattern, "", text, flags=re.M)
     return text
 
 
 def _without_causal(comment: str) -> str:
-    """A comment of whole lines without its sentences about causal attention and windows."""
-    if not re.search("Causal: |WINDOW: ", comment):
+    """A comment of whole lines without its sentences about causal attention, windows and changed scores."""
+    if not re.search("Causal: |WINDOW: |HOLES: ", comment):
         return comment
     indent = re.match(r" *", comment)
     words = " ".join(line.strip().removeprefix("//").strip() for line in comment.split("\n"))
-    words = re.sub(r"\s*\(?(?:Causal|WINDOW): [^.]*\.\)?", "", words).strip()
+    words = re.sub(r"\s*\(?(?:Causal|WINDOW|HOLES): [^.]*\.\)?", "", words).strip()
     prefix = f"{indent[0] if indent else ''}// "
     return textwrap.fill(words, 116, initial_indent=prefix, subsequent_indent=prefix) if words else ""
 

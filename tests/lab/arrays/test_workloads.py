@@ -55,7 +55,7 @@ WRONG = {
     "scale is 'two', but must be a number": "N=4 d=8 scale=two",
     "batch * heads is 1,099,511,627,776: it must be at most 1,073,741,824": "B=1048576 H=1048576 N=4 d=8",
     "q has 6 heads, which is not a multiple of the 4": "H=6 KVH=4 N=4 d=8",
-    "d is 129: it must be between 1 and 128": "N=4 d=129",
+    "d is 257: it must be between 1 and 256": "N=4 d=257",
     "Q, K and V in one array need as many keys as rows": "N=4 Nk=5 d=8 layout=packed",
 }
 

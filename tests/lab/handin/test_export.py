@@ -89,7 +89,7 @@ def test_a_program_says_what_it_is_and_needs_no_other_file(exported, kernel, tar
     head = text[: text.index("\n\n")]
     assert "MIT licence" in head and "Copyright" in head and "-std=c++14" in head
     assert not re.search(r'#include "', text)
-    assert not re.search(r"\b(?:STAMPS|BEGINS|ENDS|CAUSAL|SCALED)\b", text)
+    assert not re.search(r"\b(?:STAMPS|BEGINS|ENDS|CAUSAL|SCALED|SCORED|HOLES)\b", text)
     assert max(map(len, text.split("\n"))) <= 140
     assert VARIANTS[kernel].name in head
 
