@@ -35,7 +35,8 @@ constexpr int OUT_WIDTH = WIDTH / PARTS, OUTS = OUT_WIDTH / LANES_ACROSS;
 constexpr int QK_CHUNKS = WIDTH == 32 ? 8 : 4, PV_KEYS = WIDTH == 32 ? 16 : 8;
 
 constexpr unsigned COL_BYTES = BR * 4;  // of Q and P: k-major (K and V are row-major: ROW_BYTES)
-constexpr unsigned V_ROW = OUT_WIDTH * 4, K_AT = 0, V_AT = BC * ROW_BYTES, Q_AT = V_AT + BC * V_ROW, P_AT = Q_AT + BR * ROW_BYTES;
+constexpr unsigned V_ROW = OUT_WIDTH * 4, K_AT = 0, V_AT = BC * ROW_BYTES,
+                   Q_AT = V_AT + BC * V_ROW, P_AT = Q_AT + BR * ROW_BYTES;
 
 static_assert(THREADS == BR && BR % 32 == 0, "each warp owns 32 rows: 4 lanes down x 8 rows of a thread");
 static_assert(BC % 16 == 0 && (KEYS == 2 || KEYS % 4 == 0), "a thread's keys come in whole runs");
@@ -269,7 +270,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Params
             K = StreamK(k, base + K_AT), V = StreamV(v, base + V_AT, part * OUT_WIDTH);
             K.start(mask.keys);
         };
-        auto end = [&](int part) { p.splits == 1 ? store<true>(r, p, t, part * OUT_WIDTH) : store<false>(r, p, t, part * OUT_WIDTH); };
+        auto end = [&](int part) {
+            p.splits == 1 ? store<true>(r, p, t, part * OUT_WIDTH) : store<false>(r, p, t, part * OUT_WIDTH);
+        };
 #pragma unroll 1
         for (int part = 0; part < PARTS; part++) {
             if (part > 0) begin(part);
