@@ -147,6 +147,22 @@ def windows(record: Record) -> Table:
     return Table(header, lines, (f"{how}FLOPs of the pairs in the window, backward 2.5 times as many.",))
 
 
+def wide(record: Record) -> Table:
+    """A line for each case of measure/wide.py and each pass: milliseconds of a call, and of torch's, with how many
+    times as fast ours is."""
+    peers = {"cudnn": "cuDNN", "fa2": "FA2"}
+    header = ["(batch, heads, N, d, dV)", "pass", "ms", "TFLOP/s", *(f"{peer} ms" for peer in peers.values())]
+    lines = []
+    for row in timed(record):
+        ms, sizes = row["ms"], ", ".join(map(str, row["sizes"]))
+        theirs = (f"{ms[peer]:.3g} ({ms[peer] / ms['hw4']:.2f})" if peer in ms else "-" for peer in peers)
+        mask = " causal" if row["causal"] else ""
+        lines.append([f"({sizes}){mask}", row["pass"], f"{ms['hw4']:.3g}", f"{row['tflops']:.0f}", *theirs])
+    machine = record["machine"]
+    how = f"{machine['gpu']}, torch {machine['torch']}; {made(record)}; bf16; {record['method']['wide']}; "
+    return Table(header, lines, (f"{how}FLOPs as above, backward 2.5 times as many.",))
+
+
 def scores(record: Record) -> Table:
     """A line for each case of measure/scores.py, each change and each pass: milliseconds of a call, how many times
     those of plain scores, and the peers', with how many times as fast ours is."""

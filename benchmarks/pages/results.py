@@ -53,6 +53,7 @@ VIEWS: dict[str, table.View] = {
     "sequences": arrays.sequences,
     "windows": arrays.windows,
     "scores": arrays.scores,
+    "wide": arrays.wide,
     "exactness": arrays.exactness,
     "calls": calls.calls,
     "gradients": gradients.gradients,
