@@ -12,7 +12,6 @@ import argparse
 import contextlib
 import importlib.util
 import itertools
-import json
 import multiprocessing
 import queue
 import random
@@ -24,7 +23,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmarks.measure.scripts import say
+from benchmarks.measure.scripts import say, write_record
+from hw4cli.lab.record import heading
 
 REFUSED = ("kvcache", "splitkv", "paged", "generator")  # in a test's name: caches, and the package's own arguments
 Drawn = tuple[str, dict[str, Any]]
@@ -44,14 +44,21 @@ def package(checkout: Path) -> None:
         if extra.get("alibi_slopes") is not None:
             asked["alibi_slopes"] = extra["alibi_slopes"]
         packed = {name: extra[name] for name in ("cu_seqlens_q", "cu_seqlens_k") if name in extra}
-        rows = (x.transpose(-3, -2) for x in (q, k, v))
-        return hw4cli.torch.attention(*rows, scale=extra.get("softmax_scale"), **asked, **packed).transpose(-3, -2)
+        rows = [x.transpose(-3, -2) for x in (q, k, v)]
+        o = hw4cli.torch.attention(*rows, scale=extra.get("softmax_scale"), **asked, **packed).transpose(-3, -2)
+        if not extra.get("return_attn_probs"):
+            return o
+        del asked["enable_gqa"], asked["is_causal"]
+        detached = [x.detach() for x in rows]
+        found = hw4cli.attention(
+            *detached, causal=causal, scale=extra.get("softmax_scale"), return_lse=True, **asked, **packed
+        )
+        return o, found[1], None
 
     def func(q: Any, k: Any, v: Any, dropout_p: float = 0.0, **how: Any) -> Any:
         if dropout_p:
             raise NotImplementedError("dropout")
-        o = attention(q, k, v, how.get("causal", False), how.get("window_size", (-1, -1)), how)
-        return (o, None, None) if how.get("return_attn_probs") else o
+        return attention(q, k, v, how.get("causal", False), how.get("window_size", (-1, -1)), how)
 
     def varlen(
         q: Any,
@@ -162,6 +169,19 @@ def worker(checkout: Path, mine: list[Drawn], until: float, found: Any) -> None:
             found.put((words(one), "failed", f"{type(error).__name__}: {error} ({where.name}:{where.lineno})"[:400]))
 
 
+def summary(ends: dict[str, list[tuple[str, str]]]) -> list[dict[str, Any]]:
+    """A row for each test, with how many of its parameters ended in which way; and one for each that did not pass."""
+    counts: dict[str, dict[str, int]] = {}
+    for end, those in ends.items():
+        for name, _ in those:
+            of_test = counts.setdefault(name.partition("(")[0], {})
+            of_test[end] = of_test.get(end, 0) + 1
+    rows: list[dict[str, Any]] = [{"test": name, **counts[name]} for name in sorted(counts)]
+    return rows + [
+        {"test": name, "end": end, "why": why} for end, those in ends.items() if end != "passed" for name, why in those
+    ]
+
+
 def main() -> None:
     """Draws tests, runs them side by side, and writes how they ended."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
@@ -196,8 +216,11 @@ def main() -> None:
     ended = sum(map(len, ends.values()))
     say(", ".join([*(f"{len(those)} {end}" for end, those in ends.items()), f"{len(tests) - ended} without an end"]))
     if given.output:
-        rows = [{"test": name, "end": end, "why": why} for end, those in ends.items() for name, why in those]
-        given.output.write_text(json.dumps({"kind": "flash-attn tests", "seed": given.seed, "rows": rows}, indent=1))
+        import torch
+
+        heads = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+        drawing = {"seed": given.seed, "sample": len(tests)}
+        write_record(given.output, {**heading("flash-attn tests"), **heads, **drawing, "rows": summary(ends)})
     sys.exit(1 if "failed" in ends or ended < len(tests) else 0)
 
 

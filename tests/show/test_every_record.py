@@ -87,6 +87,7 @@ def test_every_committed_record_of_a_command_is_read():
         "windows",
         "scores",
         "suites",
+        "flash-attn",
         "wide",
         "predictions",
     )
