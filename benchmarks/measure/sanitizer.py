@@ -259,7 +259,7 @@ def compare(words: Sequence[str]) -> None:
 
 
 def _kept_of(run: dict[str, Any]) -> dict[str, Any]:
-    """Of a run what the record keeps: its outcome, which is also found if it was ended while it told of trouble."""
+    """Of a run what the record keeps: its outcome, which is also found if it was ended while it reported some."""
     shown = run["outcome"] == NOT_RUN and any(message.startswith(_TROUBLE) for message in run["first"])
     return {"outcome": FOUND if shown else run["outcome"], "first": run["first"][:1]}
 

@@ -50,7 +50,7 @@ class Arrays(NamedTuple):
     a plan's scratch. `whole`: o and the LSE are of these keys, and no others. `lse_steps`: from a batch of the LSE to
     the next, and from a head; (batch, heads, Nq) is contiguous if they are not given. `views`: the addresses of the
     arrays that a score names; `scores`: that of the float32 (batch, heads, Nq, Nk) in which gradients of scores are
-    wanted; `heads`: which ones a score is told that these are, if not those of all batches."""
+    wanted; `heads`: which ones these are for a score, if not those of all batches."""
 
     matrices: tuple[Matrix, ...]
     lse: int
