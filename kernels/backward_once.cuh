@@ -243,7 +243,8 @@ template <class Work> __device__ __forceinline__ int first_query(const Work& p, 
 __device__ __forceinline__ void multiply(const TiledParams& p, const Memory& memory, int group) {
     const int column = threadIdx.x % 4 * 2;
     const int thread_row = group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
-    unsigned consumed = 0, met = 0;
+    unsigned consumed = 0;
+    [[maybe_unused]] unsigned met = 0;
     Weights<BC> none;
     UNROLL for (int n = 0; n < BC / 16; n++) UNROLL for (int e = 0; e < 4; e++) none[n][e] = 0;
     store_dS(none, memory, 0, group);

@@ -21,7 +21,8 @@ using KeysOwned = Geometry<true, DKDV_GROUPS, DKDV_TILE, DKDV_STAGES, DKDV_AHEAD
 template <class G> __device__ __forceinline__ void multiply_tiles(const TiledParams& p, const G& memory, int group) {
     constexpr int BC = G::BC;
     const int thread_row = group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
-    unsigned consumed = 0, tasks = 0, met = 0;
+    unsigned consumed = 0, tasks = 0;
+    [[maybe_unused]] unsigned met = 0;
     each_task<G>(p, [&](const Task& t) {
         const int row = t.row0 + thread_row, group_row = t.row0 + group * 64;
         const auto& w = work_of(p, t);

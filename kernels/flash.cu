@@ -72,7 +72,7 @@ struct RowState { float O[ROWS][OUTS], l[ROWS], m[ROWS]; };  // the paper's O, l
 // All keys against the block's rows; K's first tile is on its way. Without SAFE the max m stays 0: P = 2^S.
 template <bool SAFE>
 __device__ __forceinline__ void attend(RowState& r, StreamK& K, StreamV& V, unsigned base, Mask mask,
-                                       [[maybe_unused]] const Params& p, [[maybe_unused]] const Task& t) {
+                                       const Params& p, const Task& t) {
     const int across_at = lane_across();
     const int first_row = threadIdx.x / 32 * 32 + lane_down() * 4;
     const unsigned my_rows = first_row * 4;
@@ -256,7 +256,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Params
             UNROLL for (int x = 0; x < OUTS; x++) sound &= fabsf(r.O[i][x]) < -MINUS_INFINITY;
         }
     };
-    if constexpr (PARTS == 1) {
+    if (PARTS == 1) {
         attend<false>(r, K, V, base, mask, p, t);
         check();
         if (__syncthreads_or(!sound)) {

@@ -364,7 +364,7 @@ WIDE = [
     Fault(
         "64 lanes: the four lanes of a row without their width",
         "float64",
-        "__shfl(value, lane, 4)",
+        "__shfl(value, lane, LANES)",
         "__shfl(value, lane)",
         "wrong answer",
         lanes=64,
