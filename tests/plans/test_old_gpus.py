@@ -95,7 +95,8 @@ def test_make_hw4_builds_for_a_gtx_1080(nvcc12, tmp_path):
 def test_the_native_programs_kernels_compile_for_a_gtx_1080_without_spills(tmp_path):
     """What of `make hw4 NVCC_ARCH=sm_61` runs on the GPU, by NVRTC 12, where no nvcc of CUDA 12 can be had."""
     write(tmp_path)
-    shutil.copy(ROOT / "kernels/params.cuh", tmp_path)
+    for header in ("params.cuh", "score.cuh"):
+        shutil.copy(ROOT / "kernels" / header, tmp_path)
     kernels = re.sub(
         r"const Kernels KERNELS\[\] = \{.*?\};", "", (tmp_path / "kernels.cuh").read_text(), flags=re.DOTALL
     )
