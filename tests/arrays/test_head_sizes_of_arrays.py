@@ -12,11 +12,6 @@ from needs import COMPILER, needs
 from slow import few, quick_of_each, slow
 
 import hw4cli
-from hw4cli.arrays import attention as forward
-from hw4cli.arrays.float32 import Float32OnGpu
-from hw4cli.arrays.gradients import backward
-from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
-from hw4cli.arrays.ongpu import HalfOnGpu
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.oracle import exact_gradients
 
@@ -28,13 +23,7 @@ OF_GRADIENTS = {"float32": 2e-5, "float16": 2e-2}
 @pytest.fixture
 def gpu(monkeypatch):
     """A GPU of compute capability 9.0, without warp groups, which the CPU has not, for both passes."""
-    made = faketorch.install(monkeypatch)
-    made.props = DEVICES[80]
-    kernels = HalfOnGpu(made), Float32OnGpu(made)
-    monkeypatch.setattr(forward, "_open", lambda device: kernels)
-    monkeypatch.setattr(backward, "import_cupy", lambda: faketorch.cupy)
-    monkeypatch.setattr(backward, "_open", lambda device: BackwardOnGpu(made))
-    return made
+    return faketorch.install_kernels(monkeypatch)
 
 
 def numbers(d, dtype="float32", heads=2, kv_heads=2, rows=9, keys=13):

@@ -10,13 +10,8 @@ from needs import COMPILER, needs
 from slow import few, quick_of_each
 
 import hw4cli
-from hw4cli.arrays import attention as forward
 from hw4cli.arrays import ongpu
 from hw4cli.arrays.emulated import tensor_map
-from hw4cli.arrays.float32 import Float32OnGpu
-from hw4cli.arrays.gradients import backward
-from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
-from hw4cli.arrays.ongpu import HalfOnGpu
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.oracle import exact_gradients
 
@@ -28,13 +23,7 @@ SIZES = [(192, 128), (64, 40), (5, 8), (40, 64), (1, 256), (59, 33), (129, 7)]  
 @pytest.fixture
 def gpu(monkeypatch):
     """A GPU of compute capability 8.0."""
-    made = faketorch.install(monkeypatch)
-    made.props = DEVICES[80]
-    kernels = HalfOnGpu(made), Float32OnGpu(made)
-    monkeypatch.setattr(forward, "_open", lambda device: kernels)
-    monkeypatch.setattr(backward, "import_cupy", lambda: faketorch.cupy)
-    monkeypatch.setattr(backward, "_open", lambda device: BackwardOnGpu(made))
-    return made
+    return faketorch.install_kernels(monkeypatch)
 
 
 def numbers(d, dv, dtype="float32", heads=4, kv_heads=2, rows=9, keys=13):

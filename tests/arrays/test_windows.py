@@ -2,6 +2,7 @@
 
 import numpy as np
 import pytest
+import scoredcases
 
 from hw4cli import attention, attention_backward
 from hw4cli.arrays.arguments import checked_window, masked
@@ -28,21 +29,7 @@ def seen(Nq, Nk, causal, align, window):
 
 def exact(do, q, k, v, mask):
     """O, the LSE, dQ, dK and dV, by the formulas."""
-    do, q, k, v = (x.astype(np.float64) for x in (do, q, k, v))
-    shared, d = q.shape[1] // k.shape[1], q.shape[-1]
-    wide_k, wide_v = (np.repeat(x, shared, axis=1) for x in (k, v))
-    s = np.where(mask, q @ wide_k.swapaxes(-1, -2) / np.sqrt(d), -np.inf)
-    top = np.where(mask.any(axis=-1, keepdims=True), s.max(axis=-1, keepdims=True), 0)
-    p = np.exp(s - top)
-    total = p.sum(axis=-1, keepdims=True)
-    with np.errstate(divide="ignore"):
-        lse = (top + np.log(total))[..., 0]
-    p /= np.where(total, total, 1)
-    ds = do @ wide_v.swapaxes(-1, -2)
-    ds = p * (ds - (p * ds).sum(axis=-1, keepdims=True)) / np.sqrt(d)
-    added = (x.swapaxes(-1, -2) @ y for x, y in ((ds, q), (p, do)))
-    dk, dv = (x.reshape(*k.shape[:2], shared, *k.shape[2:]).sum(axis=2) for x in added)
-    return p @ wide_v, lse, ds @ wide_k, dk, dv
+    return scoredcases.exact(do, q, k, v, lambda s, *_: (s, 1), lambda *_: mask)[:5]
 
 
 def arrays(Nq, Nk, dtype="float32", batch=2, heads=4, kv_heads=2, d=16, seed=0):

@@ -16,6 +16,9 @@ from fakecupy import new
 from hw4cli.arrays import attention as module
 from hw4cli.arrays import repeated
 from hw4cli.arrays.float32 import Float32OnGpu
+from hw4cli.arrays.gradients import backward
+from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
+from hw4cli.arrays.ongpu import HalfOnGpu
 from hw4cli.device import gpu
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
@@ -266,6 +269,17 @@ class Gpu:
         rows = np.ctypeslib.as_array(ctypes.cast(address, ctypes.POINTER(ctypes.c_float)), (N, d))
         found = [np.abs(rows).max(), (rows.astype(float) ** 2).sum(axis=1).max()][: 1 if first == 2 else 2]
         ctypes.memmove(largest + 8 * first, np.array(found, np.float32).tobytes(), 4 * len(found))
+
+
+def install_kernels(monkeypatch):
+    """The same with all kernels of a GPU of compute capability 8.0, of both passes, executed on the CPU."""
+    made = install(monkeypatch)
+    made.props = DEVICES[80]
+    kernels = HalfOnGpu(made), Float32OnGpu(made)
+    monkeypatch.setattr(module, "_open", lambda device: kernels)
+    monkeypatch.setattr(backward, "import_cupy", lambda: cupy)
+    monkeypatch.setattr(backward, "_open", lambda device: BackwardOnGpu(made))
+    return made
 
 
 def install(monkeypatch):

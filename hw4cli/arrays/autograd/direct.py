@@ -13,7 +13,7 @@ from torch import Tensor
 
 from hw4cli.arrays.attention import attention
 from hw4cli.arrays.autograd.oncpu import array_of, backward_of_float64, forward_of_float64
-from hw4cli.arrays.autograd.operators import readable, refuse_forward_mode, turned
+from hw4cli.arrays.autograd.operators import Underivable, readable, refuse_forward_mode, turned
 from hw4cli.arrays.gradients.backward import attention_backward
 
 Options = dict[str, Any]
@@ -113,7 +113,7 @@ class _Direct(torch.autograd.Function):  # type: ignore[misc]
         _refuse_vmap()
 
 
-class _Gradients(torch.autograd.Function):  # type: ignore[misc]
+class _Gradients(Underivable):
     """The gradients, which have no derivative."""
 
     @staticmethod
@@ -144,16 +144,6 @@ class _Gradients(torch.autograd.Function):  # type: ignore[misc]
         if mask is not None and is_wanted:
             found.append(_as_tensor(made[3], "BHND", mask))
         return tuple(found)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *_: Any) -> Any:
-        raise NotImplementedError("attention of hw4cli.torch has no second derivative: its gradients cannot be derived")
-
-    jvp = backward
 
     @staticmethod
     def vmap(*_: Any) -> Any:

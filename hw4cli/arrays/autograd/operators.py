@@ -180,23 +180,28 @@ class _Attention(torch.autograd.Function):  # type: ignore[misc]
         return _mapped(_Attention.apply, *arguments)
 
 
-class _Gradients(torch.autograd.Function):  # type: ignore[misc]
+class Underivable(torch.autograd.Function):  # type: ignore[misc]
+    """What has no derivative."""
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        """Nothing is kept."""
+
+    @staticmethod
+    def backward(ctx: Any, *_: Any) -> Any:
+        """Raise NotImplementedError."""
+        raise NotImplementedError("attention of hw4cli.torch has no second derivative: its gradients cannot be derived")
+
+    jvp = backward
+
+
+class _Gradients(Underivable):
     """The gradients have no derivative."""
 
     @staticmethod
     def forward(*arguments: Any) -> Any:
         with torch._C._AutoDispatchBelowAutograd():
             return gradients(*arguments)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        pass
-
-    @staticmethod
-    def backward(ctx: Any, *_: Any) -> Any:
-        raise NotImplementedError("attention of hw4cli.torch has no second derivative: its gradients cannot be derived")
-
-    jvp = backward
 
     @staticmethod
     def vmap(*arguments: Any) -> Any:
