@@ -88,12 +88,16 @@ __device__ __forceinline__ float score_tile(const Scoring& w, const ScoredHead& 
 #endif
 }
 
-// A score from s, with the scale 1. (T is what the macros' numbers are of.) `tile`: score_tile of the same pair.
+// What the macros name; T is what their numbers are of.
+#define SCORE_NAMES                                                                                                      \
+    typedef float T;                                                                                                     \
+    [[maybe_unused]] const int b = head.b, h = head.h, Nq = head.Nq, Nk = head.Nk, i = row.n, j = key.n;                 \
+    [[maybe_unused]] const float fi = row.x, fj = key.x
+
+// A score from s, with the scale 1. `tile`: score_tile of the same pair.
 __device__ __forceinline__ float changed_score(const Scoring& w, const ScoredHead& head, float s, ScoreIndex row, ScoreIndex key,
                                                [[maybe_unused]] float tile) {
-    typedef float T;
-    [[maybe_unused]] const int b = head.b, h = head.h, Nq = head.Nq, Nk = head.Nk, i = row.n, j = key.n;
-    [[maybe_unused]] const float fi = row.x, fj = key.x;
+    SCORE_NAMES;
 #ifdef SCORE_KEEPS
     if (!(SCORE_KEEPS)) return -SCORE_INFINITY;
 #endif
@@ -101,9 +105,7 @@ __device__ __forceinline__ float changed_score(const Scoring& w, const ScoredHea
 }
 __device__ __forceinline__ float score_slope(const Scoring& w, const ScoredHead& head, float s, ScoreIndex row, ScoreIndex key,
                                              [[maybe_unused]] float tile) {
-    typedef float T;
-    [[maybe_unused]] const int b = head.b, h = head.h, Nq = head.Nq, Nk = head.Nk, i = row.n, j = key.n;
-    [[maybe_unused]] const float fi = row.x, fj = key.x;
+    SCORE_NAMES;
 #ifdef SCORE_KEEPS
     if (!(SCORE_KEEPS)) return 0;
 #endif

@@ -23,7 +23,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmarks.measure.scripts import say, write_record
+from benchmarks.measure.scripts import end_with, say, write_record
+from hw4cli.errors import MachineError
 from hw4cli.lab.record import heading
 
 REFUSED = ("kvcache", "splitkv", "paged", "generator")  # in a test's name: caches, and the package's own arguments
@@ -182,7 +183,7 @@ def summary(ends: dict[str, list[tuple[str, str]]]) -> list[dict[str, Any]]:
     ]
 
 
-def main() -> None:
+def main() -> int:
     """Draws tests, runs them side by side, and writes how they ended."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("checkout", type=Path)
@@ -192,6 +193,11 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no test after so many")
     parser.add_argument("--output", type=Path)
     given = parser.parse_args()
+    for file in ("tests/test_flash_attn.py", "flash_attn/bert_padding.py"):
+        if not (given.checkout / file).is_file():
+            parser.error(f"{given.checkout} has no {file}: give a clone of FlashAttention's repository")
+    if importlib.util.find_spec("torch") is None or importlib.util.find_spec("einops") is None:
+        raise MachineError("FlashAttention's tests need PyTorch and einops, and a GPU")
     tests = [*drawn(tests_of(given.checkout), given.sample, given.seed)]
     tests.sort(key=lambda one: str(sorted(one[1].items(), key=str)))  # those of one kernel side by side
     context, until = multiprocessing.get_context("spawn"), time.time() + given.seconds
@@ -221,8 +227,8 @@ def main() -> None:
         heads = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
         drawing = {"seed": given.seed, "sample": len(tests)}
         write_record(given.output, {**heading("flash-attn tests"), **heads, **drawing, "rows": summary(ends)})
-    sys.exit(1 if "failed" in ends or ended < len(tests) else 0)
+    return 1 if "failed" in ends or ended < len(tests) else 0
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)
