@@ -23,7 +23,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from benchmarks.measure.scripts import end_with, say, write_record
+from benchmarks.measure.scripts import end_with, new_file, say, write_record
 from hw4cli.errors import MachineError
 from hw4cli.lab.record import heading
 
@@ -191,7 +191,7 @@ def main() -> int:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no test after so many")
-    parser.add_argument("--output", type=Path)
+    parser.add_argument("--output", type=new_file)
     given = parser.parse_args()
     for file in ("tests/test_flash_attn.py", "flash_attn/bert_padding.py"):
         if not (given.checkout / file).is_file():

@@ -11,6 +11,7 @@ import struct
 from pathlib import Path
 
 from benchmarks.measure.scripts import end_with
+from hw4cli.errors import InputError
 
 VERTICES, HUB, ALONE = 40, 20, 3
 _BEYOND = "const int N = g.edges;"
@@ -84,12 +85,12 @@ def main() -> None:
     parser.add_argument("--sample", type=int, default=500)
     parser.add_argument("--seed", type=int, default=43)
     given = parser.parse_args()
+    programs = sorted((given.folder / "generatedCodes" / "CUDA").rglob("*.cu"))
+    if not programs:
+        raise InputError(f"{given.folder}: generate_all_codes.py has not been run")
     given.output.mkdir(parents=True, exist_ok=True)
     made = given.output / "wheel.egr"
     made.write_bytes(graph())
-    programs = sorted((given.folder / "generatedCodes" / "CUDA").rglob("*.cu"))
-    if not programs:
-        raise SystemExit(f"{given.folder}: generate_all_codes.py has not been run")
     draw = random.Random(given.seed)
     rows = [f"# Indigo3, {given.sample} programs drawn by seed {given.seed}: what shows in one execution."]
     for what, count in (("right", 0), ("buggy", 1)):

@@ -8,13 +8,13 @@ reported.tsv, a list for `suites.py NEW --list NEW/reported.tsv --kind race`.
 import argparse
 import random
 import re
-import shutil
 import struct
 import subprocess
 from pathlib import Path
 
 from benchmarks.measure.indigo3 import graph
 from benchmarks.measure.scripts import end_with
+from hw4cli.errors import InputError
 
 LIST = Path(__file__).parents[1] / "suites" / "hecbench.tsv"
 BEFORE, AFTER = "before", "after"
@@ -50,7 +50,10 @@ def extracted(repository: Path, commit: str, program: str, target: Path) -> None
     """A program's files as they are in a commit, into a folder."""
     git = ["git", "-C", str(repository)]
     listing = [*git, "ls-tree", "-r", "--name-only", commit, f"src/{program}/"]
-    for name in subprocess.run(listing, capture_output=True, text=True, check=True).stdout.splitlines():
+    listed = subprocess.run(listing, capture_output=True, text=True, check=False)
+    if listed.returncode:
+        raise InputError(f"{repository} has no commit {commit}: give a clone of HeCBench with its history")
+    for name in listed.stdout.splitlines():
         shown = subprocess.run([*git, "show", f"{commit}:{name}"], capture_output=True, check=False)
         if shown.returncode == 0:  # a file that is kept elsewhere is not needed
             made = target / Path(name).relative_to("src", program)
@@ -65,7 +68,8 @@ def main() -> None:
     parser.add_argument("-o", "--output", type=Path, required=True)
     given = parser.parse_args()
     new: Path = given.output.resolve()
-    shutil.rmtree(new, ignore_errors=True)
+    if new.exists() and (not new.is_dir() or any(new.iterdir())):
+        raise InputError(f"{given.output} is there already: name a new folder")
     (new / "data").mkdir(parents=True)
     inputs(new / "data")
     rows = []

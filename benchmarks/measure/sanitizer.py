@@ -24,6 +24,9 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measure.scripts import end_with
+from hw4cli.errors import InputError, MachineError
+
 TOOLS = ("racecheck", "memcheck", "synccheck", "initcheck")
 FOUND, CLEAN, NOT_RUN = "found", "clean", "not run"
 LIST = "programs.jsonl"
@@ -47,6 +50,8 @@ def build(words: Sequence[str]) -> None:
     parser.add_argument("--jobs", type=int, default=2)
     parser.add_argument("--only", default="", help="a regular expression: these programs, again")
     given = parser.parse_args(words[:split])
+    if not given.folder.is_dir():
+        raise InputError(f"{given.folder} is no folder: give the suite's")
     made: Path = given.output
     for folder in ("bin", "inputs", "lib"):
         (made / folder).mkdir(parents=True, exist_ok=True)
@@ -134,7 +139,7 @@ def run_all(folder: Path, given: argparse.Namespace, began: float) -> None:
     paths = os.pathsep.join([os.environ.get("PATH", ""), *PLACES])
     sanitizer = shutil.which("compute-sanitizer", path=paths)
     if not sanitizer:
-        raise SystemExit("compute-sanitizer is not in PATH")
+        raise MachineError("compute-sanitizer is not in PATH")
     programs = [json.loads(line) for line in (folder / LIST).read_text(encoding="utf-8").splitlines()]
     programs = [program for program in programs if not given.suite or program["suite"] in given.suite]
     runnable = [program for program in programs if "problem" not in program]
@@ -238,7 +243,9 @@ def compare(words: Sequence[str]) -> None:
     given = parser.parse_args(words)
     rows: dict[tuple[str, str, str], dict[str, Any]] = {}  # a program may be there with its mistake and without
     for word in given.findings:
-        suite, name = word.split("=", 1)
+        suite, _, name = word.partition("=")
+        if not name:
+            raise InputError(f"{word!r} must be SUITE=FILE")
         for text in Path(name).read_text(encoding="utf-8").splitlines():
             line = json.loads(text)
             key = (suite, line["program"], line.get("expected", "runs"))
@@ -270,9 +277,9 @@ COMMANDS = {"build": build, "run": run, "compare": compare}
 def main() -> None:
     """Run the command that is named first."""
     if len(sys.argv) < 2 or sys.argv[1] not in COMMANDS:
-        raise SystemExit(f"sanitizer.py {'|'.join(COMMANDS)} ...\n\n{__doc__}")
+        raise InputError(f"the first argument must be one of {', '.join(COMMANDS)}")
     COMMANDS[sys.argv[1]](sys.argv[2:])
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

@@ -55,3 +55,31 @@ def test_a_file_that_is_not_there_is_a_sentence(words, tmp_path):
     result = call(sys.executable, "-m", f"benchmarks.measure.{module}", *others)
     assert result.returncode == 2
     assert result.stderr.startswith(f"{module}.py: {tmp_path / 'gone'}") and "No such file" in result.stderr
+
+
+@quick_of_each(2)
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("sanitizer", "no-command"), "the first argument must be one of build, run, compare"),
+        (("sanitizer", "build", "gone", "--name", "a", "-o", "made"), "gone is no folder"),
+        (("sanitizer", "compare", "a=gone", "--commit", "c", "-o", "made"), "gone: No such file or directory"),
+        (("sanitizer", "compare", "a", "--commit", "c", "-o", "made"), "'a' must be SUITE=FILE"),
+        (("indigo3", "gone", "-o", "made"), "gone: generate_all_codes.py has not been run"),
+        (("reported", "gone", "-o", "made"), "gone has no commit"),
+        (("flash_attn_tests", "gone"), "gone has no tests/test_flash_attn.py"),
+    ],
+    ids=lambda value: "-".join(value[:2]) if isinstance(value, tuple) else "",
+)
+def test_the_scripts_of_others_suites_say_what_is_wrong_in_a_sentence(words, said, tmp_path):
+    placed = [str(tmp_path / word) if word == "made" else word for word in words]
+    result = call(sys.executable, "-m", f"benchmarks.measure.{placed[0]}", *placed[1:])
+    assert result.returncode == 2
+    assert said in result.stderr.splitlines()[-1] and "Traceback" not in result.stderr
+
+
+def test_a_folder_with_files_of_the_users_is_never_emptied(tmp_path):
+    (tmp_path / "mine.txt").write_text("mine")
+    result = call(sys.executable, "-m", "benchmarks.measure.reported", tmp_path, "-o", tmp_path)
+    assert result.returncode == 2 and "is there already: name a new folder" in result.stderr
+    assert (tmp_path / "mine.txt").read_text() == "mine"
