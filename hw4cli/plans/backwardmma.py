@@ -10,8 +10,8 @@ from hw4cli.plans.backward import arguments as common_arguments
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import COORDINATES, Matrix, coordinates
-from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros
-from hw4cli.plans.spans import Owned, sequence_macros, table_addresses, with_tables
+from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros, sequence_macros
+from hw4cli.plans.spans import Owned, table_addresses, with_tables
 from hw4cli.problem.workload import BFLOAT16, FLOAT32, MAX_D, Workload
 
 NAME = "backward_mma"

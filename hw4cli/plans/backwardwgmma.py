@@ -9,9 +9,9 @@ from hw4cli.plans.backward import Arrays
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.half import ATOM, LARGEST, LOG2E, padded, tensor_box
 from hw4cli.plans.launch import COORDINATES, Box, Matrix, coordinates
-from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros
+from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros, sequence_macros
 from hw4cli.plans.scoring import scoring
-from hw4cli.plans.spans import Owned, sequence_macros, table_addresses, with_tables
+from hw4cli.plans.spans import Owned, table_addresses, with_tables
 from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
 
 NAME = "backward_wgmma"

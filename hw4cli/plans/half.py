@@ -9,7 +9,7 @@ from hw4cli.errors import MachineError
 from hw4cli.plans.common import RESCALE_THRESHOLD
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import COORDINATES, Box, Matrix, coordinates
-from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros
+from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros, sequence_macros
 from hw4cli.plans.scoring import scoring
 from hw4cli.problem.workload import BFLOAT16, MAX_D, Workload
 
@@ -131,11 +131,6 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
 def value_macros(work: Workload) -> dict[str, int]:
     """What kernels/halfrows.cuh is compiled with where V has another number of columns than Q."""
     return {"DV": work.dv} if work.dv else {}
-
-
-def sequence_macros(work: Workload) -> dict[str, int]:
-    """What kernels/halfrows.cuh is compiled with where sequences of several lengths are computed."""
-    return {"SEQUENCES": 1} if work.sequences else {}
 
 
 def with_sequences(plan: Plan, work: Workload, packed: int = 1) -> Plan:

@@ -10,10 +10,10 @@ from typing import Any, NamedTuple
 from hw4cli.errors import MachineError
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import FLOAT, ceil_div
-from hw4cli.plans.half import FEW_ROWS, Arrays, columns, sequence_macros, with_sequences, work_arguments
+from hw4cli.plans.half import FEW_ROWS, Arrays, columns, with_sequences, work_arguments
 from hw4cli.plans.launch import COORDINATES, coordinates
-from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros
-from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
+from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros, sequence_macros
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, MAX_D, Workload
 
 MMA = "half_mma"
 SPLIT = "half_split"
@@ -155,7 +155,7 @@ def packed_rows(work: Workload) -> int:
 
 def split_tiling(work: Workload, props: DeviceProperties) -> SplitTiling:
     """Tiles of 16 or 32 rows, and as much memory for copies on their way as two blocks can have."""
-    width, fragments = padded_d(work.d), 1 if packed_rows(work) <= 16 or work.d > 128 else 2
+    width, fragments = padded_d(work.d), 1 if packed_rows(work) <= 16 or work.d > MAX_D else 2
     if width == 256:
         warps = 4 if props.shared_sm >= 160 << 10 else 2 if props.shared_sm >= 100 << 10 else 1
         return SplitTiling(warps, 1, 16, 2, q_registers=False, blocks=1)
@@ -231,7 +231,7 @@ def split_arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any =
 
 def cores_plan(work: Workload, props: DeviceProperties, chosen: None = None) -> Plan:
     """The launch of half_cores, on any GPU: 48 KB of shared memory a block suffice."""
-    rows, keys = (64, 32 if work.d <= 64 else 16) if work.d <= 128 else (32, 8)
+    rows, keys = (64, 32 if work.d <= 64 else 16) if work.d <= MAX_D else (32, 8)
     macros = {**common_macros(work), "BR": rows, "BC": keys, "THREADS": 2 * rows, "ONES": 0}
     shared = FLOAT * ((work.d + 4) * (rows + keys) + (keys + 4) * rows)
     return with_sequences(Plan(CORES, macros, (Launch(CORES, work.row_tiles(rows), 2 * rows, shared),)), work)

@@ -220,6 +220,11 @@ def mask_macros(work: Workload) -> dict[str, int]:
     return {**({"WINDOW": 1} if work.window else {}), **(work.score.numbers if work.score else {})}
 
 
+def sequence_macros(work: Workload) -> dict[str, int]:
+    """What kernels are compiled with where sequences of several lengths are computed (kernels/spans.cuh)."""
+    return {"SEQUENCES": 1} if work.sequences else {}
+
+
 class Pieces(NamedTuple):
     """How a kernel holds P and V for the tensor cores."""
 

@@ -27,11 +27,6 @@ class Owned(NamedTuple):
         return sum(ceil_div(length, self.tile) for length in lengths)
 
 
-def sequence_macros(work: Workload) -> dict[str, int]:
-    """What kernels of gradients are compiled with where sequences of several lengths are computed."""
-    return {"SEQUENCES": 1} if work.sequences else {}
-
-
 def with_tables(plan: Plan, work: Workload, scratch: tuple[int, int], owned: Sequence[Owned]) -> Plan:
     """The plan with a table for each kind of tiles behind its scratch, in which tiles have so many rows and keys.
 
