@@ -76,3 +76,8 @@ def resource_shortage(error: BaseException) -> str | None:
 def os_error(error: OSError, doing: str) -> MachineError:
     """An operating system's error as a sentence, for example "cannot write out.bin: No space left on device"."""
     return MachineError(f"cannot {doing}: {error.strerror or error}")
+
+
+def first_line(error: Exception) -> str:
+    """What an error of somebody else's says first: its first line, or its name where it says nothing."""
+    return (str(error).splitlines() or [type(error).__name__])[0]

@@ -185,6 +185,15 @@ def quoted(*workloads: str) -> str:
     return " ".join(f"'{one}'" if " " in one else one for one in workloads)
 
 
+# What is timed beside the newest peers: long rows first, then those of a language model's batches, BERT, GPT-2, and two
+# that are short or of no tile's size.
+BESIDE_PEERS = quoted(
+    *("tilelang", "tilelang-causal", "lm8k", "lm8k-causal", "lm16k-wide", "lm16k", "heads64"),
+    *(f"B={B} H={H} N={N} d=128 dtype=bf16 causal" for B, H, N in ((4, 32, 4096), (8, 32, 2048), (16, 16, 1024))),
+    *("B=32 H=12 N=512 d=64 dtype=fp16", "gpt2", "H=8 N=64 d=64 dtype=bf16", "B=3 H=7 N=4099 d=96 dtype=bf16 causal"),
+)
+
+
 def of_arrays() -> dict[str, Recipe]:
     """Attention of arrays, ours and torch's."""
     bench = "hw4cli bench"
@@ -260,14 +269,19 @@ def of_arrays() -> dict[str, Recipe]:
         ),
         "peers": Recipe(
             "GPU-peers.json",
-            "`half` beside FlashAttention 4 and the cuDNN that is installed (needs flash-attn-4)",
-            f"{bench} tilelang tilelang-causal lm8k lm8k-causal lm16k lm16k-wide heads64 --peers cudnn,flash-attn-4 "
-            "--samples 10 --pause 0.03",
+            "`half` beside the newest peers, with the energy of a run (those of docs/workloads.md that are installed)",
+            f"{bench} {BESIDE_PEERS} --peers 'cudnn,flash-attn-4?,cudnn-frontend?,cudnn-blocks?' --samples 10 "
+            "--pause 0.03 --sustained",
+        ),
+        "tlx": Recipe(
+            "GPU-tlx.json",
+            "`half` beside Triton's TLX (fbtriton in Triton's place)",
+            f"{bench} tilelang lm8k heads64 --peers 'cudnn,tlx?' --samples 10 --pause 0.03",
         ),
         "triton": Recipe(
             "GPU-triton.json",
-            "`half` beside a kernel in Triton, as its tutorials write it, and cuDNN",
-            f"{bench} lm16k tilelang --samples 10 --peers cudnn,benchmarks/measure/triton_attention.py:attention",
+            "`half` beside a kernel in Triton, as its tutorials write it, FlexAttention and cuDNN",
+            f"{bench} lm16k tilelang --samples 10 --peers cudnn,flex,benchmarks/measure/triton_attention.py:attention",
         ),
         "tilelang": Recipe(
             "GPU-tilelang.json",
@@ -308,9 +322,9 @@ def of_gradients() -> dict[str, Recipe]:
         ),
         "gradients-peers": Recipe(
             "GPU-gradients-peers.json",
-            "the backward pass beside FlashAttention 4 and the cuDNN that is installed (needs flash-attn-4)",
-            f"{bench} {large} tilelang lm16k-wide --pass bwd --peers cudnn,flash-attn-4,flash-attn-4-deterministic "
-            "--samples 10",
+            "the backward pass beside the newest peers, with the energy of a run (those that are installed)",
+            f"{bench} {BESIDE_PEERS} --pass bwd --peers 'cudnn,flash-attn-4?,flash-attn-4-deterministic?,"
+            "cudnn-frontend?,cudnn-frontend-deterministic?,cudnn-blocks?' --samples 10 --sustained",
         ),
         "designs": Recipe(
             "GPU-designs.json",

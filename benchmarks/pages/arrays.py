@@ -32,8 +32,8 @@ def arrays(*records: Record) -> Table:
         gpu = record["machine"].get("gpu") or ""
         for own, by_kernel in beside(record):
             peers = [by_kernel.get(name) for name in PEERS]
-            name, sizes = own["case"], described(workload_of(own))
-            line = [sizes if name == sizes else f"`{name}` {sizes}", own["kernel"], f"{own['median']:.4g}"]
+            name = own["case"]
+            line = [_case(own), own["kernel"], f"{own['median']:.4g}"]
             line += [f"{own['tflops']:.0f}", _of_a_copy(own, record), f"{own['relative_error']:.1e}"]
             line += [times(peer, own) if peer else "-" for peer in peers]
             lines.append([*line, _sustained(own, own), *(_sustained(peer, own) if peer else "-" for peer in peers)])
@@ -48,15 +48,52 @@ def arrays(*records: Record) -> Table:
 
 
 def others(record: Record) -> Table:
-    """A line for each kernel and peer of each workload, whatever the peers are."""
+    """A line for each kernel and peer of each workload, whatever the peers are; of runs without rest the watts and the
+    operations for each joule; below, what peers did not compute, and why."""
+    energy = any(row.get("gflop_per_joule") for row in record["rows"])
     lines = []
     for own, by_kernel in beside(record):
         for row in by_kernel.values():
-            name = row["kernel"] if row["ours"] or ":" not in row["kernel"] else f"`{row['kernel']}`"
             spent = f"{own['median']:.4g}" if row is own else times(row, own)
-            figures = [f"{row['tflops']:.0f}", f"{row['relative_error']:.1e}"]
-            lines.append([f"`{own['case']}` {described(workload_of(own))}", name, spent, *figures])
-    return Table(["workload", "kernel", "ms", "TFLOP/s", "error"], lines)
+            line = [_case(own), _named(row), spent, f"{row['tflops']:.0f}"]
+            line += [_number(row.get(key), ".0f") for key in ("watts", "gflop_per_joule")] if energy else []
+            lines.append([*line, f"{row['relative_error']:.1e}"])
+    header = ["workload", "kernel", "ms", "TFLOP/s", *(("W", "GFLOP/J") if energy else ()), "error"]
+    below = (WITHOUT_REST,) if energy else ()
+    return Table(header, lines, (*below, _not_computed(record)))
+
+
+WITHOUT_REST = "W and GFLOP/J: of the whole board, of runs without rest in the same session."
+
+
+def _case(row: Record) -> str:
+    """A row's workload: its name, if it has one, and its sizes."""
+    name, sizes = row["case"], described(workload_of(row))
+    return sizes if name == sizes else f"`{name}` {sizes}"
+
+
+def _named(row: Record) -> str:
+    """A kernel's or a peer's name; a function's of a file as code."""
+    return row["kernel"] if row["ours"] or ":" not in row["kernel"] else f"`{row['kernel']}`"
+
+
+def _number(value: float | None, form: str) -> str:
+    return "-" if value is None else format(value, form)
+
+
+def _not_computed(record: Record) -> str:
+    """The peers of a record that failed or were wrong, each with its reasons and where; "" if there are none."""
+    cases: dict[tuple[str, str], list[str]] = {}
+    for row in record["rows"]:
+        if row["status"] != "ok":
+            name = f"`{row['case']}`" if " " not in row["case"] else row["case"]
+            cases.setdefault((_named(row), row["reason"]), []).append(name)
+    every = len(dict.fromkeys(row["case"] for row in record["rows"]))
+    said = [
+        f"{kernel} ({'all' if len(names) == every else ', '.join(names)}): {reason}"
+        for (kernel, reason), names in cases.items()
+    ]
+    return f"Not computed: {'; '.join(said)}." if said else ""
 
 
 def _stated(runs: list[Published]) -> str:

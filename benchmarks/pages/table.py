@@ -101,6 +101,9 @@ PACKAGES = {
     "flash_attn_3": "flash-attn-3",
     "flash_attn_4": "flash-attn-4",
     "cutlass_dsl": "CUTLASS DSL",
+    "cudnn_frontend": "cudnn-frontend",
+    "frontends_cudnn": "its cuDNN",
+    "fbtriton": "fbtriton",
 }
 
 

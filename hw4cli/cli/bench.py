@@ -33,7 +33,10 @@ def _parse_peers(ctx: click.Context, param: click.Parameter, value: str | None) 
 
 ROOFS = "roofs"
 PEERS_OF_TORCH = ("torch", "cudnn", "fa2", "efficient", "math")
-PEERS = (*PEERS_OF_TORCH, "flash-attn", "flash-attn-2", "flash-attn-3", "flash-attn-4", "flash-attn-4-deterministic")
+PEERS = (
+    *(*PEERS_OF_TORCH, "flash-attn", "flash-attn-2", "flash-attn-3", "flash-attn-4", "flash-attn-4-deterministic"),
+    *("cudnn-frontend", "cudnn-frontend-deterministic", "cudnn-blocks", "tlx", "flex", "flex-tf32"),
+)
 SAMPLING = {"warm", "error", "sustained", "warm_up"}  # of arrays a pause, too
 OF_KERNELS = {"peers", "older", "against", "processes", "samples", *SAMPLING}
 # The options of each of the three benchmarks, what asks for it, and the plain arguments that it takes.

@@ -7,7 +7,7 @@ import json
 import os
 from typing import Any
 
-from hw4cli.errors import MachineError
+from hw4cli.errors import MachineError, first_line
 
 
 def probe() -> dict[str, Any]:
@@ -25,7 +25,7 @@ def probe() -> dict[str, Any]:
     try:
         facts["nvrtc"] = ".".join(map(str, cupy.cuda.nvrtc.getVersion()))
     except (RuntimeError, ImportError, OSError) as error:
-        facts["no NVRTC"] = _first_line(error)
+        facts["no NVRTC"] = first_line(error)
     try:
         gpu = Gpu()
     except MachineError as error:
@@ -35,7 +35,7 @@ def probe() -> dict[str, Any]:
     try:
         return {**facts, "kernel error": _kernel_error(gpu)}
     except (MachineError, RuntimeError) as error:
-        return {**facts, "no kernel": _first_line(error)}
+        return {**facts, "no kernel": first_line(error)}
 
 
 def _nvrtc() -> dict[str, str]:
@@ -72,10 +72,6 @@ def _headers(cupy: Any) -> str | None:
         root = cupy.cuda.get_cuda_path()
         found = root and f"{root}/include"
     return found
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
 
 
 if __name__ == "__main__":

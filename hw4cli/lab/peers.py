@@ -1,18 +1,18 @@
-"""Others' attention as contenders: torch's backends, FlashAttention's own packages, any function."""
+"""Others' attention as contenders: torch's backends, packages of their own, any function."""
 
 import importlib
 import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from hw4cli.device.gpu import Gpu
-from hw4cli.errors import InputError, MachineError
+from hw4cli.errors import InputError, MachineError, first_line
 from hw4cli.lab.cases import ArrayCase, FileCase, FileData, ForwardData, GradientData
 from hw4cli.lab.contender import Contender
+from hw4cli.lab.packages import PACKAGES, Forward, packages_peers
 from hw4cli.lab.tables import BACKWARD
 from hw4cli.problem.workload import FLOAT32
 
@@ -26,49 +26,52 @@ BACKENDS = {
 OF_FLOAT32 = ("efficient", "math")  # torch has no others for it
 TORCH, FLASH_ATTN = "torch", "flash-attn"  # all of torch's backends; all of FlashAttention's packages that there are
 PEERS = {"cudnn": "cuDNN", "fa2": "FA2", "efficient": "efficient", "math": "math"}  # each backend by itself
-DETERMINISTIC = "flash-attn-4-deterministic"
-# FlashAttention's own packages: the word, the name in tables, the module.
-PACKAGES = {
-    "flash-attn-2": ("flash-attn 2", "flash_attn"),
-    "flash-attn-3": ("flash-attn 3", "flash_attn_interface"),
-    "flash-attn-4": ("flash-attn 4", "flash_attn.cute"),
-    DETERMINISTIC: ("flash-attn 4 deterministic", "flash_attn.cute"),  # gradients whose bits repeat, as hw4's do
-}
 SINGLE = (*PEERS, *PACKAGES)  # words that stand for one peer each
 WORDS = (TORCH, *PEERS, FLASH_ATTN, *PACKAGES)
 # Whose versions say which of it a time is of: the peer's word, the names in a record's machine.
-VERSIONS = {
-    "cudnn": ("torch", "cudnn"),
-    "flash-attn-2": ("flash_attn",),
-    "flash-attn-3": ("flash_attn_3",),
-    "flash-attn-4": ("flash_attn_4", "cutlass_dsl"),
-    DETERMINISTIC: ("flash_attn_4", "cutlass_dsl"),
-}
+VERSIONS = {"cudnn": ("torch", "cudnn"), **{word: one.versions for word, one in PACKAGES.items()}}
+OPTIONAL = "?"  # ends a word of what need not be installed
 FUNCTION = re.compile(r"[^:]+:\w+")
-Forward = Callable[..., Any]  # O of torch's Q, K and V (batch, heads, N, d)
 
 
 def check_peers(words: Iterable[str]) -> None:
     """Raise InputError for a word that names no peer."""
-    for word in words:
+    for word in map(_bare, words):
         if word not in WORDS and not FUNCTION.fullmatch(word):
             raise InputError(f"{word!r} is none of {', '.join(WORDS)}, nor a function of yours as FILE.py:FUNCTION")
 
 
 def peers_of_arrays(gpu: Gpu, words: tuple[str, ...], case: ArrayCase) -> list[Contender]:
-    """The peers of these words for a workload: those of torch that know its element type, FlashAttention's packages,
-    and functions MODULE:FUNCTION or FILE.py:FUNCTION.
+    """The peers of these words for a workload: those of torch and of packages that know its element type, and
+    functions MODULE:FUNCTION or FILE.py:FUNCTION. Behind a word that ends in "?", which is optional, what is not there
+    is a contender that fails with the reason.
 
-    MachineError if there is no torch, or if there is not what a word names.
+    MachineError if there is no torch, or if there is not what another word names.
     """
-    torch, float32 = torch_for("--peers"), case.work.dtype == FLOAT32
+    torch = torch_for("--peers")
+    needed = tuple(word for word in words if not word.endswith(OPTIONAL))
+    found: list[Contender] = [Peer(gpu, torch, *one, case) for one in _functions(torch, needed, case)]
+    for word in map(_bare, words):
+        if word not in needed:
+            try:
+                found += [Peer(gpu, torch, *one, case) for one in _functions(torch, (word,), case)]
+            except MachineError as error:
+                found.append(Absent(PACKAGES[word].title if word in PACKAGES else word, str(error)))
+    return found
+
+
+def _bare(word: str) -> str:
+    """A peer's word without the mark of what is optional."""
+    return word.removesuffix(OPTIONAL)
+
+
+def _functions(torch: Any, words: tuple[str, ...], case: ArrayCase) -> list[tuple[str, Forward]]:
+    """Names and functions: of torch's backends, then of packages, then of users."""
+    float32 = case.work.dtype == FLOAT32
     wanted = [name for word, name in PEERS.items() if word in words or TORCH in words]
-    backends = [name for name in wanted if not float32 or name in OF_FLOAT32]
-    found = [(name, _backend(torch, name, case)) for name in backends]
-    if not float32:
-        found += _flash_attn_peers(words, case)
-    found += [(word, _named_function(word, case)) for word in words if ":" in word]
-    return [Peer(gpu, torch, name, forward, case) for name, forward in found]
+    found = [(name, _backend(torch, name, case)) for name in wanted if not float32 or name in OF_FLOAT32]
+    found += packages_peers(words, FLASH_ATTN, case)
+    return found + [(word, _named_function(word, case)) for word in words if ":" in word]
 
 
 def peers_of_files(gpu: Gpu, case: FileCase) -> list[Contender]:
@@ -96,6 +99,25 @@ def with_version(word: str, facts: Mapping[str, Any]) -> str:
     names = VERSIONS.get(word, ("torch",) if word in PEERS else ())
     known = ", ".join(f"{name} {facts[name]}" for name in names if facts.get(name))
     return f"{word} ({known})" if known else word
+
+
+class Absent(Contender):
+    """What is not installed here, or cannot be imported."""
+
+    def __init__(self, name: str, reason: str) -> None:
+        super().__init__(name, ours=False)
+        self._reason = reason
+
+    def prepare(self, data: FileData | ForwardData) -> dict[str, Any]:
+        """Raise MachineError with the reason."""
+        raise MachineError(self._reason)
+
+    def run(self) -> None:
+        """Nothing: it is never prepared."""
+
+    def answer(self) -> tuple[Any, ...]:
+        """Nothing."""
+        return ()
 
 
 class Peer(Contender):
@@ -129,11 +151,11 @@ class Peer(Contender):
                 warnings.simplefilter("ignore")  # torch says in many lines why a backend is not there
                 self._made = self._compute()
         except (RuntimeError, torch.cuda.OutOfMemoryError) as error:
-            raise MachineError(f"PyTorch: {_first_line(error)}") from None
+            raise MachineError(f"PyTorch: {first_line(error)}") from None
         except MachineError:
             raise
         except Exception as error:  # of a package's own backward pass
-            raise MachineError(f"{self.name}: {_first_line(error)}") from None
+            raise MachineError(f"{self.name}: {first_line(error)}") from None
 
     def answer(self) -> tuple[Any, ...]:
         """What it made, as arrays of CuPy's."""
@@ -181,57 +203,6 @@ def _backend(torch: Any, name: str, case: FileCase | ArrayCase) -> Forward:
     return forward
 
 
-def _flash_attn_peers(words: Iterable[str], case: ArrayCase) -> list[tuple[str, Forward]]:
-    """FlashAttention as its own packages have it: those that are named, or all that are installed. MachineError for one
-    that is named and not there, and if there is none at all."""
-    named = [word for word in PACKAGES if word in words]
-    found = [(word, _flash_attn_function(word)) for word in named]
-    if FLASH_ATTN in words:
-        for word in PACKAGES:
-            if word not in (*named, DETERMINISTIC):
-                with suppress(MachineError):
-                    found.append((word, _flash_attn_function(word)))
-        if not found:
-            raise MachineError(
-                "--peers flash-attn needs the package flash-attn, flash-attn-3 or flash-attn-4: none is installed here"
-            )
-    return [(PACKAGES[word][0], _flash_attn(word, function, case)) for word, function in found]
-
-
-def _flash_attn_function(word: str) -> Callable[..., Any]:
-    """The function of one of the packages. MachineError with the reason if it is not there."""
-    module = PACKAGES[word][1]
-    package = word.removesuffix("-deterministic").removesuffix("-2")  # version 2 is the package flash-attn itself
-    try:
-        function: Callable[..., Any] | None = getattr(importlib.import_module(module), "flash_attn_func", None)
-    except ModuleNotFoundError as error:
-        if error.name and f"{module}.".startswith(f"{error.name}."):
-            raise MachineError(f"--peers {word} needs the package {package}, which is not installed here") from None
-        raise MachineError(f"--peers {word}: {package} needs the package {error.name}, too") from None
-    except Exception as error:
-        raise MachineError(f"--peers {word}: {package} cannot be imported: {_first_line(error)}") from None
-    if function is None:  # of version 4 alone, the folder flash_attn has none
-        raise MachineError(f"--peers {word} needs the package {package}, which is not installed here")
-    return function
-
-
-def _flash_attn(word: str, function: Callable[..., Any], case: ArrayCase) -> Forward:
-    name, work = PACKAGES[word][0], case.work
-    options = {"deterministic": True} if word == DETERMINISTIC else {}
-
-    def forward(*tensors: Any) -> Any:
-        if work.causal and work.offset != work.Nk - work.Nq:
-            raise MachineError(f"{name} aligns the mask at the bottom right alone")
-        q, k, v = (x.transpose(1, 2) for x in tensors)  # (batch, N, heads, d)
-        try:
-            result = function(q, k, v, softmax_scale=work.scale, causal=work.causal, **options)
-        except Exception as error:  # it compiles at its first call, and asserts what it can
-            raise MachineError(f"{name}: {_first_line(error)}") from None
-        return (result[0] if isinstance(result, tuple) else result).transpose(1, 2)
-
-    return forward
-
-
 def _named_function(word: str, case: ArrayCase) -> Forward:
     """A function f(q, k, v, causal, scale) of tensors (batch, heads, N, d), such as that of Triton's tutorial."""
     place, name = word.rsplit(":", 1)
@@ -243,7 +214,7 @@ def _named_function(word: str, case: ArrayCase) -> Forward:
         try:
             return function(*tensors, case.work.causal, case.work.scale).contiguous()
         except Exception as error:
-            raise MachineError(f"{word}: {_first_line(error)}") from None
+            raise MachineError(f"{word}: {first_line(error)}") from None
 
     return forward
 
@@ -260,8 +231,4 @@ def _imported(place: str) -> Any:
     except ModuleNotFoundError as error:
         raise MachineError(f"--peers {place} needs the package {error.name}, which is not installed here") from None
     except Exception as error:
-        raise MachineError(f"--peers {place} cannot be imported: {_first_line(error)}") from None
-
-
-def _first_line(error: Exception) -> str:
-    return (str(error).splitlines() or [type(error).__name__])[0]
+        raise MachineError(f"--peers {place} cannot be imported: {first_line(error)}") from None

@@ -24,6 +24,8 @@ OTHERS = {
     "flash_attn_interface": ("flash_attn_3", "flash-attn-3"),
     "flash_attn.cute": ("flash_attn_4", "flash-attn-4"),
     "cutlass": ("cutlass_dsl", "nvidia-cutlass-dsl"),
+    "cudnn": ("cudnn_frontend", "nvidia-cudnn-frontend"),
+    "triton.language.extra.tlx": ("fbtriton", "fbtriton"),
 }
 
 
@@ -63,13 +65,16 @@ def host(folder: Path = Path()) -> dict[str, Any]:
 
 
 def others_versions() -> dict[str, str]:
-    """The versions of others' packages that this process has imported, and of the cuDNN that torch has loaded."""
+    """The versions of others' packages that this process has imported, and of the cuDNN that torch has loaded, and
+    cudnn-frontend, which may find another one."""
     found = {module: sys.modules[module] for module in OTHERS if module in sys.modules}
     if "flash_attn.cute" in found and not hasattr(found.get("flash_attn"), "flash_attn_func"):
         found.pop("flash_attn", None)  # only the folder that the fourth lies in
     versions = {OTHERS[name][0]: _version(module, OTHERS[name][1]) for name, module in found.items()}
     if "torch" in found and (number := found["torch"].backends.cudnn.version()):
         versions["cudnn"] = cudnn_version(int(number))
+    if number := getattr(found.get("cudnn"), "backend_version", int)():
+        versions["frontends_cudnn"] = cudnn_version(int(number))
     return versions
 
 

@@ -1,7 +1,7 @@
 """Tables that pages show of attention of arrays."""
 
 from benchmarks.measure.windows import CASES
-from benchmarks.pages.arrays import arrays, decoding, exactness, windows
+from benchmarks.pages.arrays import arrays, decoding, exactness, others, windows
 from benchmarks.pages.kernels import masks
 
 
@@ -30,6 +30,28 @@ def test_workloads_of_several_records_stand_beside_peers_rested_and_without_rest
     assert rested[:6] == ["`a` (1, 32/8, 1/8192, 128) bf16", "half", "1", "100", "25%", "2.0e-03"]
     assert rested[6:] == ["1.5 (1.50)", "2 (2.00)", "2, 650 W", "3 (1.50)", "-"]
     assert short[0].startswith("`short`") and short[4:] == ["70%", "2.0e-03", "-", "-", "-", "-", "-"]
+
+
+def test_peers_have_their_energy_and_what_they_do_not_compute_is_said_with_the_reason():
+    facts = {**SIZES, "relative_error": 2e-3, "gflop_per_joule": 800.4}
+    absent = {**SIZES, "status": "failed", "reason": "needs the package flash-attn-4, which is not installed here"}
+    unnamed = "(1, 32/8, 1/8192, 128) bf16"
+    rows = [row("a", "half", 1.0, **facts), row("a", "cuDNN", 1.5, **{**facts, "gflop_per_joule": None, "watts": None})]
+    rows += [row("a", "flash-attn 4", 0.0, **absent), row("a", "TLX", 0.0, **{**absent, "reason": "has no mask"})]
+    rows += [row(unnamed, "half", 1.0, **facts), row(unnamed, "flash-attn 4", 0.0, **absent)]
+    table = others({"rows": rows})
+    assert table.header == ["workload", "kernel", "ms", "TFLOP/s", "W", "GFLOP/J", "error"]
+    assert table.lines == [
+        ["`a` (1, 32/8, 1/8192, 128) bf16", "half", "1", "100", "650", "800", "2.0e-03"],
+        ["`a` (1, 32/8, 1/8192, 128) bf16", "cuDNN", "1.5 (1.50)", "100", "-", "-", "2.0e-03"],
+        [unnamed, "half", "1", "100", "650", "800", "2.0e-03"],
+    ]
+    energy, missing = table.below
+    assert energy.startswith("W and GFLOP/J: of the whole board")
+    why = "needs the package flash-attn-4, which is not installed here"
+    assert missing == f"Not computed: flash-attn 4 (all): {why}; TLX (`a`): has no mask."
+    plain = others({"rows": [row("a", "half", 1.0, **SIZES, relative_error=2e-3, reason="")]})
+    assert plain.header[-2:] == ["TFLOP/s", "error"] and plain.below == ("",)
 
 
 def test_causal_times_are_shown_beside_those_without_a_mask():

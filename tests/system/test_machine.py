@@ -72,6 +72,20 @@ def test_flash_attention_4_is_named_by_its_package_and_what_compiles_it(monkeypa
     assert others_versions() == {"flash_attn": "2.8.3", "flash_attn_4": "unknown", "cutlass_dsl": "4.8.1"}
 
 
+def test_cudnns_frontend_is_named_with_the_cudnn_that_it_found_and_tlx_by_its_package(monkeypatch):
+    installed = {"fbtriton": "3.7.4"}
+    monkeypatch.setattr(module.metadata, "version", installed.__getitem__)
+    for name in module.OTHERS:
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    for name in ("cudnn", "triton.language.extra.tlx"):
+        monkeypatch.setitem(sys.modules, name, types.ModuleType(name))
+    sys.modules["cudnn"].__version__ = "1.32.0"
+    assert others_versions() == {"cudnn_frontend": "1.32.0", "fbtriton": "3.7.4"}
+    sys.modules["cudnn"].backend_version = lambda: 92801
+    expected = {"cudnn_frontend": "1.32.0", "frontends_cudnn": "9.28.1", "fbtriton": "3.7.4"}
+    assert others_versions() == expected
+
+
 @pytest.mark.parametrize(("number", "words"), [(91002, "9.10.2"), (92100, "9.21.0"), (8902, "8.9.2"), (90100, "9.1.0")])
 def test_cudnn_counts_otherwise_from_9_on(number, words):
     assert cudnn_version(number) == words

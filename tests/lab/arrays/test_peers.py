@@ -10,10 +10,10 @@ import fakecupy
 import numpy as np
 import pytest
 
-from hw4cli.errors import MachineError
+from hw4cli.errors import InputError, MachineError
 from hw4cli.lab.arrays.named import workload
 from hw4cli.lab.cases import ArrayCase, FileCase, FileData
-from hw4cli.lab.peers import peers_of_arrays, peers_of_files, with_version
+from hw4cli.lab.peers import check_peers, peers_of_arrays, peers_of_files, with_version
 from hw4cli.problem.workload import Shape
 
 
@@ -262,3 +262,180 @@ def test_torchs_attention_of_a_files_case_is_of_one_head_a_batch_in_float32(torc
     assert torch.pop() == ("EFFICIENT_ATTENTION", "single", (3, 1, 8, 4), {"scale": 0.5, "is_causal": True})
     assert np.shares_memory(result, made.inputs)
     assert (efficient.name, math.name) == ("torch efficient", "torch math")
+
+
+def test_what_is_optional_and_not_there_is_a_row_with_the_reason(torch, gpu, monkeypatch):
+    for name in ("flash_attn", "cudnn", "cudnn.sdpa"):
+        monkeypatch.setitem(sys.modules, name, None)
+    case = ArrayCase(workload("N=8 d=8"))
+    found = peers_of_arrays(gpu, ("cudnn", "flash-attn-4?", "cudnn-frontend?", "nobody:attention?"), case)
+    assert [one.name for one in found] == ["cuDNN", "flash-attn 4", "cudnn-frontend", "nobody:attention"]
+    assert not any(one.ours for one in found)
+    reasons = []
+    for one in found[1:]:
+        with pytest.raises(MachineError) as error:
+            one.prepare(None)
+        reasons.append(str(error.value))
+    assert reasons == [
+        "--peers flash-attn-4 needs the package flash-attn-4, which is not installed here",
+        "--peers cudnn-frontend needs the package nvidia-cudnn-frontend, which is not installed here",
+        "--peers nobody needs the package nobody, which is not installed here",
+    ]
+    with pytest.raises(MachineError, match="needs the package nvidia-cudnn-frontend"):
+        peers_of_arrays(gpu, ("cudnn-frontend",), case)
+    check_peers(("flash-attn-4?", "mine.py:attention?"))
+    with pytest.raises(InputError, match="'flash-attn-5' is none of"):
+        check_peers(("flash-attn-5?",))
+
+
+class Autograd:
+    """What torch's autograd keeps of a function, and asks of it."""
+
+    def save_for_backward(self, *tensors):
+        self.saved_tensors = tensors
+
+
+@pytest.fixture
+def frontend(torch, monkeypatch):
+    """cudnn-frontend, made up: its calls."""
+    calls, made = [], sys.modules["torch"]
+
+    def sdpa(q, k, v, **options):
+        calls.append(("forward", options))
+        return (q, "lse") if options.get("return_lse") else q
+
+    def sdpa_bwd(*given, **options):
+        calls.append(("backward", given[4:], options))
+        return "dq", "dk", "dv"
+
+    modules = {name: ModuleType(name) for name in ("cudnn", "cudnn.sdpa", "cudnn.sdpa.fwd", "cudnn.sdpa.fwd.torch_op")}
+    modules["cudnn.block_sparse_attention"] = blocks = ModuleType("cudnn.block_sparse_attention")
+    modules["cudnn.sdpa.fwd.torch_op"].sdpa = sdpa
+    for name, module in modules.items():
+        monkeypatch.setitem(sys.modules, name, module)
+
+    class Index:
+        def __init__(self, shape):
+            self.shape = shape
+
+        def expand(self, *shape):
+            return Index((*shape[:3], self.shape))
+
+        def contiguous(self):
+            return self
+
+    def kept(q, k, v, index, **options):
+        calls.append(("blocks", index.shape, options))
+        return {"o_tensor": q, "lse_tensor": "lse"}
+
+    def kept_backward(*given, **options):
+        calls.append(("blocks backward", given[5:6], given[6].shape, options))
+        return {"dq_tensor": "dq", "dk_tensor": "dk", "dv_tensor": "dv"}
+
+    blocks.block_sparse_attention_forward, blocks.block_sparse_attention_backward = kept, kept_backward
+    made.ops = SimpleNamespace(cudnn=SimpleNamespace(sdpa_bwd=sdpa_bwd))
+    made.is_grad_enabled = lambda: False
+    made.int32, made.arange = "int32", lambda n, **_: Index(n)
+
+    class Function:
+        @classmethod
+        def apply(cls, *tensors):
+            calls.append(("through autograd",))
+            Function.last = cls, Autograd()
+            return cls.forward(Function.last[1], *tensors)
+
+    made.autograd = SimpleNamespace(Function=Function)
+    calls_of = SimpleNamespace(calls=calls, function=Function, torch=made)
+    monkeypatch.setattr(Tensor, "device", "cuda", raising=False)
+    return calls_of
+
+
+@pytest.mark.parametrize("word", ["cudnn-frontend", "cudnn-frontend-deterministic"])
+def test_cudnns_own_package_is_asked_for_each_alignment_and_for_gradients_in_either_order(gpu, frontend, word):
+    fixed = word.endswith("deterministic")
+    name = "cudnn-frontend deterministic" if fixed else "cudnn-frontend"
+    for text, causal, right in (
+        ("H=4 KVH=2 N=8 d=16", False, False),
+        ("H=4 N=8 d=16 causal", True, False),
+        ("H=4 N=8 Nk=20 d=16 causal", True, True),
+        ("H=4 N=8 Nk=20 d=16 causal align=top-left", True, False),
+    ):
+        peer = run(gpu, text, (word,))[0][name]
+        peer.run()
+        asked = {"is_causal": causal, "causal_bottom_right": right}
+        assert frontend.calls.pop() == ("forward", {"scale": 0.25, **asked})
+        frontend.torch.is_grad_enabled = lambda: True
+        peer.run()
+        assert frontend.calls == [("through autograd",), ("forward", {"scale": 0.25, "return_lse": True, **asked})]
+        frontend.calls.clear()
+        function, kept = frontend.function.last
+        assert function.backward(kept, "do") == ("dq", "dk", "dv")
+        (call,) = frontend.calls
+        assert call[0] == "backward" and call[1][-2:] == ("lse", 0.25)
+        assert call[2] == {"is_deterministic": fixed, **asked}
+        frontend.calls.clear()
+        frontend.torch.is_grad_enabled = lambda: False
+    assert run(gpu, "N=8 d=16 dtype=fp32", (word,))[0] == {}, "it has no float32"
+
+
+def test_cudnns_own_kernels_keep_every_block_and_have_no_mask(gpu, frontend):
+    name = "cudnn-frontend blocks"
+    peer = run(gpu, "B=2 H=4 N=256 Nk=384 d=64", ("cudnn-blocks",))[0][name]
+    peer.run()
+    options = {"softmax_scale": 0.125, "sparse_block_size": 128}
+    assert frontend.calls == [("through autograd",), ("blocks", (2, 4, 2, 3), options)]
+    function, kept = frontend.function.last
+    assert function.backward(kept, "do") == ("dq", "dk", "dv")
+    assert frontend.calls[-1] == ("blocks backward", ("lse",), (2, 4, 2, 3), options)
+    for text in ("N=256 d=64 causal", "N=250 d=64"):
+        with pytest.raises(MachineError, match="blocks has no mask, and whole blocks of 128 rows and keys alone"):
+            run(gpu, text, ("cudnn-blocks",))[0][name].run()
+
+
+def test_tlx_has_no_mask_and_no_gradients(torch, gpu, monkeypatch):
+    names = "triton triton.language triton.language.extra triton.language.extra.tlx triton.language.extra.tlx.tutorials"
+    place = "triton.language.extra.tlx.tutorials.hopper_fa_ws_pipelined_pingpong_persistent"
+    for name in (*names.split(), place):
+        monkeypatch.setitem(sys.modules, name, ModuleType(name))
+    asked = []
+    sys.modules[place].attention = lambda q, k, v, scale: (asked.append(scale), q)[1]
+    monkeypatch.setattr(Tensor, "requires_grad", False, raising=False)
+    run(gpu, "N=256 d=64", ("tlx",))[0]["TLX"].run()
+    assert asked == [0.125]
+    for text in ("N=256 d=64 causal", "N=200 d=64", "H=4 KVH=2 N=256 d=64", "N=256 Nk=512 d=64"):
+        with pytest.raises(MachineError, match="TLX has no mask, no shared heads, and as many keys as rows"):
+            run(gpu, text, ("tlx",))[0]["TLX"].run()
+    monkeypatch.setattr(Tensor, "requires_grad", True, raising=False)
+    with pytest.raises(MachineError, match="TLX has no gradients"):
+        run(gpu, "N=256 d=64", ("tlx",))[0]["TLX"].run()
+
+
+def test_triton_without_tlx_is_not_fbtriton(torch, gpu, monkeypatch):
+    monkeypatch.setitem(sys.modules, "triton", ModuleType("triton"))
+    with pytest.raises(MachineError, match="--peers tlx needs the package fbtriton, which is not installed here"):
+        run(gpu, "N=256 d=64", ("tlx",))
+
+
+def test_flex_attention_is_compiled_for_each_workload_in_the_precision_that_is_named(torch, gpu, monkeypatch):
+    asked, made = [], sys.modules["torch"]
+    module = ModuleType("torch.nn.attention.flex_attention")
+    module.flex_attention = "eager"
+    module.create_block_mask = lambda seen, *sizes, device: (sizes, [seen(0, 0, 2, key) for key in (2, 3, 14, 15)])
+    monkeypatch.setitem(sys.modules, "torch.nn.attention.flex_attention", module)
+    monkeypatch.setattr(Tensor, "device", "cuda", raising=False)
+    resets = []
+    made._dynamo = SimpleNamespace(reset=lambda: resets.append(1))
+    made.compile = lambda function, dynamic: lambda q, k, v, **options: (asked.append((function, options)), q)[1]
+    peers, _ = run(gpu, "H=4 KVH=2 N=8 Nk=20 d=16 dtype=fp32 causal", ("flex", "flex-tf32"))
+    assert list(peers) == ["FlexAttention", "FlexAttention TF32"]
+    for peer in peers.values():
+        peer.run()
+    assert [function for function, _ in asked] == ["eager", "eager"] and len(resets) == 2
+    precisions = [options["kernel_options"] for _, options in asked]
+    assert precisions == [{"FLOAT32_PRECISION": "'ieee'"}, {"FLOAT32_PRECISION": "'tf32'"}]
+    mask = (None, None, 8, 20), [True, True, True, False]
+    assert all(options["block_mask"] == mask and options["enable_gqa"] for _, options in asked)
+    peers, _ = run(gpu, "H=4 N=8 d=16", ("flex", "flex-tf32"))
+    assert list(peers) == ["FlexAttention"], "TF32 is of float32"
+    peers["FlexAttention"].run()
+    assert asked[-1][1] == {"scale": 0.25, "enable_gqa": False, "block_mask": None}
