@@ -74,6 +74,9 @@ __device__ __forceinline__ PiecesParams of_sequence(const PiecesParams& p, const
     one.lse += s.batch * p.lse_batch + s.row;
     one.query_scales += s.query_tile, one.key_scales += s.key_tile, one.rows += (long long)s.query_tile * TILE;
     one.query_tiles = ceil_div(s.rows, TILE), one.key_tiles = ceil_div(s.keys, TILE);
+#if SCORED
+    move(one.scoring, s);
+#endif
     return one;
 }
 // What a tile's rows are counted in: its sequence; and that one's first tile.

@@ -282,7 +282,7 @@ __device__ __forceinline__ void multiply(const TiledParams& p, const Memory& mem
             auto seen = [&](int key) -> Seen { return {first_query(w, key), WINDOW ? key - w.causal_offset + w.window : 0}; };
             const int from = j * BC + column;
             const bool masked = ((CAUSAL || MISSING) && j < full) || (WINDOW && (j + 1) * BC > full_rows);
-            work.finish(p, memory, consumed, masked, seen(row).after(from), seen(row + 8).after(from), {t.batch, head, row, from});
+            work.finish(w, memory, consumed, masked, seen(row).after(from), seen(row + 8).after(from), {t.batch, head, row, from});
             store_dS(work.dS, memory, consumed + 1, group);
             // dQ is that of the tile before, of which the other group's dS, too, has been there for long. A task's first one is
             // unused: a branch around products would make the compiler serialise them.

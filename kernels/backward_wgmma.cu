@@ -78,7 +78,7 @@ template <class G> __device__ __forceinline__ void multiply_tiles(const TiledPar
                 const bool masked = (G::KEYS ? CAUSAL && j < full : j >= full_end) || (WINDOW && (j < full || j >= full_end));
                 const int from = j * BC + column;
                 const TilePlace at{t.batch, G::KEYS ? t.head + head : t.own_head, row, from};
-                work.finish(p, memory, consumed, masked, seen(row).after(from), seen(row + 8).after(from), at);
+                work.finish(w, memory, consumed, masked, seen(row).after(from), seen(row + 8).after(from), at);
                 if (!G::AHEAD) work.end(), memory.release(consumed);
             }
             if (G::AHEAD) work.end(), memory.release(consumed - 1);

@@ -119,6 +119,9 @@ __device__ __forceinline__ TiledWork of_sequence(const TiledWork& p, const Span&
     move(one.o, s.batch, s.row), move(one.d_o, s.batch, s.row), move(one.dq, s.batch, s.row);
     move(one.dk, s.batch, s.key), move(one.dv, s.batch, s.key);
     one.lse += s.batch * p.lse_batch + s.row;
+#if SCORED
+    move(one.scoring, s);
+#endif
     return one;
 }
 // What a task is counted in.
@@ -348,7 +351,7 @@ template <class G> struct Group {
         round_weights<FROM, TO>(dP, dS);
     }
 #if SCORED
-    __device__ __forceinline__ void change_scores(const TiledParams& p, const TilePlace& at) {
+    template <class Work> __device__ __forceinline__ void change_scores(const Work& p, const TilePlace& at) {
         const ScoredHead head = scored_head(p.scoring, at.batch, at.head);
         const ScoreIndex first_own(at.row), first_streamed(at.column);
         UNROLL for (int i = 0; i < ALL; i++) UNROLL for (int e = 0; e < 4; e++) {
@@ -363,8 +366,9 @@ template <class G> struct Group {
     }
 #endif
     // From scores that are complete and dP that is being computed: issues what the tile adds to the sums.
-    __device__ __forceinline__ void finish(const TiledParams& p, const G& memory, unsigned n, bool masked, Seen seen,
-                                           Seen below, [[maybe_unused]] const TilePlace& at) {
+    template <class Work>
+    __device__ __forceinline__ void finish(const Work& p, const G& memory, unsigned n, bool masked, Seen seen, Seen below,
+                                           [[maybe_unused]] const TilePlace& at) {
         const unsigned stats_at = memory.stats(n);
         const float to_log2 = SCORED ? LOG2E : p.log2_scale;
 #if SCORED

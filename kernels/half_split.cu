@@ -41,6 +41,9 @@ __device__ __forceinline__ HalfSplitParams of_tile(const HalfSplitParams& p, con
     HalfSplitParams one = p;
     static_cast<HalfWork&>(one) = of_sequence(p, s);
     one.q.data += s.row * p.q.row, one.k.data += s.key * p.k.row, one.v.data += s.key * p.v.row;
+#if SCORED
+    one.scoring.first_batch = s.number;
+#endif
     return one;
 }
 #else
@@ -125,7 +128,7 @@ __device__ __forceinline__ void split_keys(const HalfSplitParams& p, int row0, i
 #if SCORED
             UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
                 const PackedRow row(p, kv_head, row0 + i * 16 + h * 8 + lane / 4);
-                const ScoredHead head = SEQUENCES ? ScoredHead{batch, row.head, p.Nq, p.Nk} : scored_head(p.scoring, batch, row.head);
+                const ScoredHead head = SEQUENCES ? ScoredHead{p.scoring.first_batch, row.head, p.Nq, p.Nk} : scored_head(p.scoring, batch, row.head);
                 ScoreTile<N8> tile;
                 load_score_row(tile, p.scoring, head, row.i, first);
                 change_row(S[i], h, p.scoring, head, row.i, first, tile);

@@ -20,8 +20,9 @@
 
 struct HalfMatrices { Matrix<const unsigned short> q, k, v; };
 
-// Some rows of a batch of Q, and the keys that these see, of the same batch; its tiles of rows are numbered from `tile` on.
-struct Sequence { int batch, row, rows, key, keys, causal_offset, tile, tiles; };
+// Some rows of a batch of Q, and the keys that these see, of the same batch; its tiles of rows are numbered from `tile` on. `number`:
+// of a call's sequences; b, to scores.
+struct Sequence { int batch, row, rows, key, keys, causal_offset, number, tile, tiles; };
 
 // What a launch passes beside Q, K and V; hw4cli/plans/half.py lays out the same bytes.
 struct HalfWork {
@@ -290,7 +291,7 @@ template <int N> __device__ __forceinline__ void change_row(float (&S)[N][4], in
 }
 __device__ __forceinline__ ScoredHead head_of(const HalfWork& p, const RowTile& t) {
 #if SEQUENCES
-    return {t.batch, t.head, t.sequence.rows, t.sequence.keys};
+    return {t.sequence.number, t.head, t.sequence.rows, t.sequence.keys};
 #else
     return scored_head(p.scoring, t.batch, t.head);
 #endif

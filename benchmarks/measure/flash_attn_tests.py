@@ -1,11 +1,12 @@
-"""FlashAttention's own tests on hw4: a random sample of the parameters of its tests/test_flash_attn.py.
+"""FlashAttention's own tests on hw4: a random sample of the parameters of its tests/test_flash_attn.py, or, with
+--hopper, of its hopper/test_flash_attn.py.
 
     python -m benchmarks.measure.flash_attn_tests CHECKOUT --sample 3000 --jobs 16 --output found.json
 
-CHECKOUT is a clone of FlashAttention's repository, of which nothing is installed: what its tests import as flash_attn
-is hw4cli.torch.attention here, by the few lines of `package`. Drawn are tests with parameters that ask for none of what
-hw4 refuses (dropout, caches of keys, slopes for each packed sequence). Tolerances are the tests' own. Needs a GPU,
-PyTorch and einops.
+CHECKOUT is a clone of FlashAttention's repository, of which nothing is installed: what its tests import is
+hw4cli.torch.attention here, by the few lines of `package` and `hopper_package`. Drawn are tests with parameters that
+ask for none of what hw4 refuses (`refusal`, `hopper_refusal`). Tolerances are the tests' own. Needs a GPU, PyTorch and
+einops. With --device cpu the tests' tensors are the CPU's: the same calls of the same adapter, of few rows (--longest).
 """
 
 import argparse
@@ -18,43 +19,56 @@ import random
 import sys
 import time
 import traceback
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 from benchmarks.measure.scripts import end_with, new_file, say, write_record
 from hw4cli.errors import MachineError
 from hw4cli.lab.record import heading
+from hw4cli.problem.workload import WIDEST
 
-REFUSED = ("kvcache", "splitkv", "paged", "generator")  # in a test's name: caches, and the package's own arguments
 Drawn = tuple[str, dict[str, Any]]
+MOST_TRIES, PAUSE_SECONDS = 20, 3  # of a test for which the GPU's memory is too small beside the others
+WHOLE = 5000  # more than a test has rows or keys
+
+
+def attention(q: Any, k: Any, v: Any, causal: bool, window: Any, extra: dict[str, Any]) -> Any:
+    """O of tensors (..., N, heads, d), by hw4: `window` as FlashAttention has it, `extra` by the names of
+    hw4's arguments."""
+    import torch
+
+    import hw4cli.torch
+
+    if v.shape[-1] > WIDEST:  # as parts: O's columns are those of V
+        return torch.cat([attention(q, k, part, causal, window, extra) for part in v.split(WIDEST, -1)], -1)
+    left, right = (int(side) for side in window)
+    asked: dict[str, Any] = {"align": "bottom-right", "enable_gqa": True, "is_causal": causal}
+    if (left, right) != (-1, -1):
+        asked["window"] = (left, right)
+    names = "softcap", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "lengths", "q_lengths", "keep", "arrays"
+    given = {name: extra[name] for name in names if extra.get(name) is not None and extra.get(name) is not False}
+    asked |= {name: value for name, value in given.items() if name != "softcap" or value}
+    rows = [x.transpose(-3, -2) for x in (q, k, v)]
+    o = hw4cli.torch.attention(*rows, scale=extra.get("softmax_scale"), **asked).transpose(-3, -2)
+    if not extra.get("return_attn_probs"):
+        return o
+    del asked["enable_gqa"], asked["is_causal"]
+    detached = [x.detach() for x in rows]
+    found = hw4cli.attention(*detached, causal=causal, scale=extra.get("softmax_scale"), return_lse=True, **asked)
+    return o, found[1], None
+
+
+def module(name: str, **members: Any) -> None:
+    """A module to import, of what is given."""
+    sys.modules[name] = made = ModuleType(name)
+    vars(made).update(members)
 
 
 def package(checkout: Path) -> None:
-    """The modules that FlashAttention's tests import, by hw4."""
-    import hw4cli.torch
-
-    def attention(q: Any, k: Any, v: Any, causal: bool, window: Any, extra: dict[str, Any]) -> Any:
-        left, right = (int(side) for side in window)
-        asked: dict[str, Any] = {"align": "bottom-right", "enable_gqa": True, "is_causal": causal}
-        if (left, right) != (-1, -1):
-            asked["window"] = (left, right)
-        if extra.get("softcap"):
-            asked["softcap"] = extra["softcap"]
-        if extra.get("alibi_slopes") is not None:
-            asked["alibi_slopes"] = extra["alibi_slopes"]
-        packed = {name: extra[name] for name in ("cu_seqlens_q", "cu_seqlens_k") if name in extra}
-        rows = [x.transpose(-3, -2) for x in (q, k, v)]
-        o = hw4cli.torch.attention(*rows, scale=extra.get("softmax_scale"), **asked, **packed).transpose(-3, -2)
-        if not extra.get("return_attn_probs"):
-            return o
-        del asked["enable_gqa"], asked["is_causal"]
-        detached = [x.detach() for x in rows]
-        found = hw4cli.attention(
-            *detached, causal=causal, scale=extra.get("softmax_scale"), return_lse=True, **asked, **packed
-        )
-        return o, found[1], None
+    """The modules that tests/test_flash_attn.py imports, by hw4."""
 
     def func(q: Any, k: Any, v: Any, dropout_p: float = 0.0, **how: Any) -> Any:
         if dropout_p:
@@ -74,10 +88,6 @@ def package(checkout: Path) -> None:
     ) -> Any:
         return func(q, k, v, dropout_p, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, **how)
 
-    def module(name: str, **members: Any) -> None:
-        sys.modules[name] = made = ModuleType(name)
-        vars(made).update(members)
-
     module(
         "flash_attn",
         flash_attn_func=func,
@@ -96,20 +106,90 @@ def package(checkout: Path) -> None:
     loaded("flash_attn.bert_padding", checkout / "flash_attn/bert_padding.py")
 
 
-def loaded(name: str, path: Path) -> ModuleType:
-    """A file as a module."""
+def refusal(name: str, given: dict[str, Any]) -> str:
+    """What a test of tests/test_flash_attn.py asks for that hw4 does not compute; "" for nothing."""
+    if "kvcache" in name or "paged" in name:
+        return "caches of keys"
+    if "generator" in name:
+        return "the package's own arguments"
+    return "dropout" if given.get("dropout_p") else ""
+
+
+def hopper_package(checkout: Path) -> None:
+    """The modules that hopper/test_flash_attn.py imports, by hw4. How work is split over a GPU (num_splits, pack_gqa)
+    is a hint there, which changes no result."""
+    import torch
+
+    def func(q: Any, k: Any, v: Any, qv: Any = None, attention_chunk: int = 0, **how: Any) -> Any:
+        if qv is not None or how.get("q_descale") is not None:
+            raise NotImplementedError("qv, or scales of fp8")
+        if attention_chunk:  # a row sees the chunk of keys that its own lies in
+            places = torch.arange(-WHOLE, 2 * WHOLE, device=q.device, dtype=torch.int32)
+            how["arrays"] = {"chunk": places.div(attention_chunk, rounding_mode="floor").to(torch.int32)}
+            how["keep"] = f"chunk[i + Nk - Nq + {WHOLE}] == chunk[j + {WHOLE}]"
+        return attention(q, k, v, how.get("causal", False), how.get("window_size", (-1, -1)), how)
+
+    def varlen(q: Any, k: Any, v: Any, starts_q: Any, starts_k: Any, most_q: int, most_k: int, **how: Any) -> Any:
+        used = {"q_lengths": how.pop("seqused_q", None), "lengths": how.pop("seqused_k", None)}
+        return func(q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, **used, **how)
+
+    sys.modules["flash_attn"] = None  # type: ignore[assignment]  # the tests do without its rotary embedding
+    names = "flash_attn_combine", "flash_attn_with_kvcache", "get_scheduler_metadata"
+    module("flash_attn_interface", flash_attn_func=func, flash_attn_varlen_func=varlen, **dict.fromkeys(names))
+    loaded("padding", checkout / "hopper/padding.py")
+    loaded("test_util", checkout / "hopper/test_util.py")
+
+
+def hopper_refusal(name: str, given: dict[str, Any]) -> str:
+    """What a test of hopper/test_flash_attn.py asks for that hw4 does not compute; "" for nothing."""
+    if "kvcache" in name:
+        return "caches of keys"
+    if "float8" in str(given.get("dtype")):
+        return "fp8"
+    if given.get("has_qv"):
+        return "a second product of queries, with V (qv)" if given["d"] == 64 else "nothing: the test skips itself"
+    if name == "test_flash_attn_combine":
+        return "a sum of partial results that are given"
+    if "compatibility" in name:
+        return "the package's own operators"
+    return "70 GiB of memory beside" if "race" in name else ""
+
+
+class Suite(NamedTuple):
+    """A file of tests, what of the repository it needs beside, and what stands for what it imports."""
+
+    file: str
+    beside: tuple[str, ...]
+    package: Callable[[Path], None]
+    refusal: Callable[[str, dict[str, Any]], str]
+
+
+SUITES = {
+    False: Suite("tests/test_flash_attn.py", ("flash_attn/bert_padding.py",), package, refusal),
+    True: Suite(
+        "hopper/test_flash_attn.py", ("hopper/padding.py", "hopper/test_util.py"), hopper_package, hopper_refusal
+    ),
+}
+
+
+def loaded(name: str, path: Path, device: str = "cuda") -> ModuleType:
+    """A file as a module, whose tensors are of a device."""
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise SystemExit(f"{path} is not there")
     sys.modules[name] = made = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(made)
+    exec(compile(path.read_text().replace('"cuda"', f'"{device}"'), str(path), "exec"), vars(made))
     return made
 
 
-def tests_of(checkout: Path) -> ModuleType:
+def tests_of(suite: Suite, checkout: Path, device: str) -> ModuleType:
     """FlashAttention's tests, which call hw4."""
-    package(checkout)
-    return loaded("test_flash_attn", checkout / "tests/test_flash_attn.py")
+    if device == "cpu":
+        import torch
+
+        torch.cuda.get_device_capability = lambda *_: (9, 0)  # which decides what there is to draw from
+    suite.package(checkout)
+    return loaded("test_flash_attn", checkout / suite.file, device)
 
 
 def choices(test: Callable[..., Any]) -> list[list[dict[str, Any]]]:
@@ -123,23 +203,41 @@ def choices(test: Callable[..., Any]) -> list[list[dict[str, Any]]]:
     return found
 
 
-def is_computed(name: str, given: dict[str, Any]) -> bool:
-    """Whether hw4 computes what a test asks for."""
-    slopes = given.get("alibi") and "varlen" in name
-    return not (given.get("dropout_p") or given.get("paged_kv_block_size") or slopes)
+def parameters(test: Callable[..., Any]) -> Iterator[dict[str, Any]]:
+    """Each set of parameters of a test."""
+    for one in itertools.product(*choices(test)):
+        yield {key: value for part in one for key, value in part.items()}
 
 
-def drawn(module: ModuleType, count: int, seed: int) -> Iterator[Drawn]:
-    """So many tests with parameters, each of all there are as likely as another."""
-    draw, tests = random.Random(seed), {}
-    for name, test in vars(module).items():
-        if name.startswith("test_") and not any(word in name for word in REFUSED):
-            tests[name] = choices(test)
+def all_tests(made: ModuleType) -> dict[str, Callable[..., Any]]:
+    """The tests of a module."""
+    return {name: test for name, test in vars(made).items() if name.startswith("test_")}
+
+
+def counted(suite: Suite, made: ModuleType) -> Counter[str]:
+    """How many tests with parameters there are that ask for what is refused, by what that is; "" for the others."""
+    found: Counter[str] = Counter()
+    for name, test in all_tests(made).items():
+        found.update(suite.refusal(name, given) for given in parameters(test))
+    return found
+
+
+def drawn(suite: Suite, made: ModuleType, count: int, seed: int, longest: int) -> Iterator[Drawn]:
+    """So many tests with parameters, each of all that are computed, and have no more rows and keys, as likely as
+    another."""
+    draw = random.Random(seed)
+    tests = {name: choices(test) for name, test in all_tests(made).items()}
+    tests = {
+        name: one
+        for name, one in tests.items()
+        if any(not suite.refusal(name, x) for x in parameters(vars(made)[name]))
+    }
     weights = [max(1, len([*itertools.product(*map(range, map(len, one)))])) for one in tests.values()]
     while count:
         name = draw.choices([*tests], weights)[0]
         given = {key: value for one in tests[name] for key, value in draw.choice(one).items()}
-        if is_computed(name, given):
+        sizes = [value for key, value in given.items() if key.startswith("seqlen")]
+        if not suite.refusal(name, given) and max(sizes, default=WHOLE) <= longest:
             count -= 1
             yield name, given
 
@@ -150,24 +248,34 @@ def words(one: Drawn) -> str:
     return f"{name}({', '.join(f'{key}={value}' for key, value in given.items())})"
 
 
-def worker(checkout: Path, mine: list[Drawn], until: float, found: Any) -> None:
-    """Runs tests until the time is over, and reports of each whether it passed."""
+def ending(test: Callable[..., Any], given: dict[str, Any]) -> tuple[str, str]:
+    """How a test ends, and why. One that lacks memory, which other tests have, is tried again."""
     import pytest
+    import torch
 
-    module = tests_of(checkout)
-    for one in mine:
-        if time.time() > until:
-            found.put((words(one), "not begun", ""))
-            continue
+    for left in reversed(range(MOST_TRIES)):
         try:
             with contextlib.redirect_stdout(None):
-                getattr(module, one[0])(**one[1])
-            found.put((words(one), "passed", ""))
+                test(**given)
+            return "passed", ""
         except pytest.skip.Exception as skip:
-            found.put((words(one), "skipped", str(skip)))
+            return "skipped", str(skip)
         except Exception as error:
-            where = traceback.extract_tb(error.__traceback__)[-1]
-            found.put((words(one), "failed", f"{type(error).__name__}: {error} ({where.name}:{where.lineno})"[:400]))
+            if not left or not isinstance(error, torch.OutOfMemoryError):
+                where = traceback.extract_tb(error.__traceback__)[-1]
+                return "failed", f"{type(error).__name__}: {error} ({where.name}:{where.lineno})"[:400]
+        finally:
+            torch.cuda.empty_cache()
+        time.sleep(PAUSE_SECONDS)
+    raise AssertionError("the last try returns")
+
+
+def worker(suite: Suite, checkout: Path, device: str, mine: list[Drawn], until: float, found: Any) -> None:
+    """Runs tests until the time is over, and reports of each whether it passed."""
+    made = tests_of(suite, checkout, device)
+    for one in mine:
+        end = ("not begun", "") if time.time() > until else ending(vars(made)[one[0]], one[1])
+        found.put((words(one), *end))
 
 
 def summary(ends: dict[str, list[tuple[str, str]]]) -> list[dict[str, Any]]:
@@ -185,25 +293,38 @@ def summary(ends: dict[str, list[tuple[str, str]]]) -> list[dict[str, Any]]:
 
 def main() -> int:
     """Draws tests, runs them side by side, and writes how they ended."""
-    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
+    parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("checkout", type=Path)
+    parser.add_argument("--hopper", action="store_true", help="the tests of FlashAttention 3")
     parser.add_argument("--sample", type=int, default=3000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--jobs", type=int, default=8)
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no test after so many")
+    parser.add_argument("--longest", type=int, default=10**6, help="draw no test of more rows or keys")
+    parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")
     parser.add_argument("--output", type=new_file)
     given = parser.parse_args()
-    for file in ("tests/test_flash_attn.py", "flash_attn/bert_padding.py"):
+    suite = SUITES[given.hopper]
+    for file in (suite.file, *suite.beside):
         if not (given.checkout / file).is_file():
             parser.error(f"{given.checkout} has no {file}: give a clone of FlashAttention's repository")
     if importlib.util.find_spec("torch") is None or importlib.util.find_spec("einops") is None:
         raise MachineError("FlashAttention's tests need PyTorch and einops, and a GPU")
-    tests = [*drawn(tests_of(given.checkout), given.sample, given.seed)]
+    made = tests_of(suite, given.checkout, given.device)
+    refused = counted(suite, made)
+    there, computed = refused.total(), refused.pop("")
+    say(
+        f"{there:,} in {suite.file}, {computed:,} computed; refused: "
+        + ", ".join(f"{number:,} for {reason}" for reason, number in refused.most_common())
+    )
+    tests = [*drawn(suite, made, given.sample, given.seed, given.longest)]
     tests.sort(key=lambda one: str(sorted(one[1].items(), key=str)))  # those of one kernel side by side
     context, until = multiprocessing.get_context("spawn"), time.time() + given.seconds
     found: Any = context.Queue()
     parts = [tests[n * len(tests) // given.jobs : (n + 1) * len(tests) // given.jobs] for n in range(given.jobs)]
-    workers = [context.Process(target=worker, args=(given.checkout, part, until, found)) for part in parts]
+    workers = [
+        context.Process(target=worker, args=(suite, given.checkout, given.device, part, until, found)) for part in parts
+    ]
     for process in workers:
         process.start()
     ends: dict[str, list[tuple[str, str]]] = {}
@@ -224,9 +345,11 @@ def main() -> int:
     if given.output:
         import torch
 
-        heads = {"gpu": torch.cuda.get_device_name(), "torch": torch.__version__}
+        name = torch.cuda.get_device_name() if given.device == "cuda" else None
+        of_file = {"file": suite.file, "tests": there, "computed": computed, "refused": dict(refused.most_common())}
         drawing = {"seed": given.seed, "sample": len(tests)}
-        write_record(given.output, {**heading("flash-attn tests"), **heads, **drawing, "rows": summary(ends)})
+        heads = {**heading("flash-attn tests"), "gpu": name, "torch": torch.__version__}
+        write_record(given.output, {**heads, **of_file, **drawing, "rows": summary(ends)})
     return 1 if "failed" in ends or ended < len(tests) else 0
 
 

@@ -119,7 +119,7 @@ def gradients(work: Workload) -> str:
     names = [fastest(alone.of_one_width, props) for props in GPUS.values()]
     if not work.sequences:
         return kernels(names) + PADDED * bool(work.dv)
-    if work.score:
+    if work.score and work.score.gradient:
         return kernels(names) + EACH
     apart = [name for name in names if not GRADIENTS[name].sequences]
     return f"{kernels([name for name in names if name not in apart])}; {kernels(apart)}{EACH}"

@@ -104,13 +104,15 @@ def attention(
     Sequences of several lengths, as lists or arrays of integers: of padded arrays, `lengths` are the numbers of keys of
     each batch, `q_lengths` those of rows, all of them where they are not given, with the padding behind or before them;
     of packed arrays (N, heads, d) with layout="BNHD", or (heads, N, d), sequence n has the rows from cu_seqlens_q[n] to
-    cu_seqlens_q[n + 1] and the keys likewise, and the LSE is (heads, Nq). Masks are those of each sequence by itself.
+    cu_seqlens_q[n + 1] and the keys likewise, of which lengths and q_lengths may leave out some at the end, or at the
+    beginning; the LSE is (heads, Nq). Masks are those of each sequence by itself.
     What belongs to none is not read; its rows of O are 0, their LSE -inf. Numbers on a GPU are waited for.
 
     Scores, scaled, become softcap * tanh(score / softcap) of `softcap`; lose slope * |i + Nk - Nq - j| of
     `alibi_slopes`, (heads,) or (batch, heads); become what `score` makes of them, an expression of s, b, h, i, j, Nq,
     Nk and of elements of `arrays`, a dictionary; and get `attn_mask` added, which broadcasts to (batch, heads, Nq, Nk).
-    Pairs of a row and a key have a score where `keep`, an expression, and a boolean attn_mask are true (docs/api.md).
+    Of packed arrays, sequences take the place of the batch, and Nq and Nk are those of the longest, or more. Pairs of a
+    row and a key have a score where `keep`, an expression, and a boolean attn_mask are true (docs/api.md).
 
     GPUs are not waited for else. On a GPU, arrays whose rows are no whole chunks of 16 bytes (of another d) are copied,
     and float32 ones whose rows do not follow one another; nothing else is. Any thread may call, and a CUDA graph may
@@ -219,7 +221,7 @@ def _of_sequences(
     reach = checked_bounds(bounds)
     allowed = checked_error(options["max_error"])
     left = numbers.padding == LEFT and not packed
-    changes = scored(words, operands[0], work, packed=packed, left=left, max_error=allowed)
+    changes = scored(words, operands[0], work, packed=sequences.longest, left=left, max_error=allowed)
     work = changes.of(work)
     _check_kernel(options["kernel"], work, operands[0])
     like_q = operands[0]
@@ -272,7 +274,7 @@ def _of_part(
 ) -> Any:
     """Writes O, the last of the arrays, of neighbouring sequences of one length; returns the LSE, or None."""
     q, k, v, o = (operand(name, x, layout) for name, x in zip(("q", "k", "v", "out"), arrays, strict=True))
-    changes = changes.of_batches(part.first.batch, part.batches)
+    changes = changes.of_batches(part.first.number, part.batches)
     work = changes.of(workload_of((q, k, v), **mask))
     lse = empty_like(q, (work.batch, work.heads, work.Nq), FLOAT32) if return_lse else None
     _compute(work, (q, k, v, o), lse, kernel, checked_error(max_error), checked_bounds(bounds), changes.views)

@@ -2,7 +2,7 @@
 
 A score is scaled; then it is capped (`softcap`), loses what ALiBi takes off, becomes what `score` makes of it, and an
 additive `attn_mask` is added. `keep` and a boolean `attn_mask` say which pairs have a score at all. Rows and keys are
-counted within a sequence, b is the batch of the arrays; packed arrays have the batch 0 alone.
+counted within a sequence; b is its number, which is the batch of the arrays where these are not packed.
 """
 
 import ast
@@ -96,14 +96,15 @@ def scored(
     q: Operand,
     work: Workload,
     *,
-    packed: bool = False,
+    packed: tuple[int, int, int] | None = None,
     left: bool = False,
     gradient: bool = False,
     max_error: Any = None,
     wide: bool = False,
 ) -> Scored:
-    """What is asked for, checked, for arrays like q. `packed`: sequences follow one another; `left`: padding lies
-    before them. `gradient`: that of an additive mask is wanted, too. `wide`: float64 stays what it is, for the CPU.
+    """What is asked for, checked, for arrays like q. `packed`: so many sequences follow one another, of which the
+    longest have so many rows and keys; `left`: padding lies before them. `gradient`: that of an additive mask is
+    wanted, too. `wide`: float64 stays what it is, for the CPU.
 
     Raises TypeError or ValueError for arguments that are none, for arrays of other libraries, devices or shapes, and
     for expressions that cannot be computed."""
@@ -123,13 +124,18 @@ def scored(
             raise ValueError(f"arrays has {one.name!r}, which neither score= nor keep= names: leave it out")
     softcap = None if words.softcap is None else _checked_cap(words.softcap)
     slopes = mask = ""  # the indices by which expressions ask for them
+    count, *sizes = packed or (work.batch, work.Nq, work.Nk)
     if words.alibi_slopes is not None:
-        view, slopes = _slopes(words.alibi_slopes, q, work, packed, wide)
+        view, slopes = _slopes(words.alibi_slopes, q, (count, work.heads), "sequences" if packed else "batch", wide)
         found.append(view)
     is_added = False
     if words.attn_mask is not None:
-        _check_place(packed, left)
-        view, mask = _mask(words.attn_mask, q, work, wide)
+        if left:
+            raise ValueError(
+                "attn_mask counts rows and keys from the beginning of the arrays, padding='left' from that of a "
+                "sequence: let the mask hide the padding, without lengths"
+            )
+        view, mask = _mask(words.attn_mask, q, (count, work.heads, *sizes), packed is not None, wide)
         found.append(view)
         is_added = view[1].type == FLOAT
     if gradient and not is_added:
@@ -137,25 +143,11 @@ def scored(
     if len(found) > MOST_ARRAYS:
         raise ValueError(f"arrays, slopes and masks are {len(found)}: give at most {MOST_ARRAYS}")
     named = tuple(one for _, one in found)
-    change, keep = _composed(score, keep, softcap, slopes, "" if is_added else mask, mask if is_added else "", packed)
+    change, keep = _composed(score, keep, softcap, slopes, "" if is_added else mask, mask if is_added else "")
     if change and max_error is not None:
         raise ValueError("max_error is that of scores as they are: leave it out where they are changed")
     given = tuple(array for array, _ in found)
     return Scored(_made(change, keep, named, gradient), given, words.attn_mask if is_added else None)
-
-
-def _check_place(packed: bool, left: bool) -> None:
-    """Raise ValueError where a mask's rows and keys are not those of the sequences."""
-    if packed:
-        raise ValueError(
-            "attn_mask is of arrays (batch, heads, N, d): of packed ones say it by keep= or score=, with arrays that "
-            "are indexed by i and j within a sequence"
-        )
-    if left:
-        raise ValueError(
-            "attn_mask counts rows and keys from the beginning of the arrays, padding='left' from that of a sequence: "
-            "let the mask hide the padding, without lengths"
-        )
 
 
 # ---- Words
@@ -191,9 +183,7 @@ def _checked_cap(softcap: Any) -> float:
 
 
 @lru_cache(REMEMBERED)
-def _composed(
-    score: str, keep: str, cap: float | None, slopes: str, kept: str, added: str, packed: bool
-) -> tuple[str, str]:
+def _composed(score: str, keep: str, cap: float | None, slopes: str, kept: str, added: str) -> tuple[str, str]:
     """What becomes of a score, "" for nothing, and which are kept, "" for all. `slopes`, `kept` and `added` are the
     indices of ALiBi's slopes, of a boolean mask and of an additive one."""
     steps = [
@@ -207,9 +197,6 @@ def _composed(
         change = _Put(SCORE, change).visit(_tree(step))
     parts = [part for part in (keep, f"{MASK}[{kept}]" if kept else "") if part]
     text, kept = ast.unparse(change), " and ".join(f"({part})" for part in parts)
-    if packed:
-        zero = ast.Constant(0)
-        text, kept = (ast.unparse(_Put(BATCH, zero).visit(_tree(text))) if text else "" for text in (text, kept))
     return "" if text == SCORE else text, kept
 
 
@@ -318,34 +305,34 @@ def _view(name: str, array: Any, kind: str, wide: bool) -> View:
     return array, Named(name, kind, tuple(map(int, array.shape)), strides, aligned)
 
 
-def _slopes(array: Any, q: Operand, work: Workload, packed: bool, wide: bool) -> tuple[View, str]:
-    """ALiBi's, and the indices by which they are asked for."""
+def _slopes(array: Any, q: Operand, whole: tuple[int, int], what: str, wide: bool) -> tuple[View, str]:
+    """ALiBi's, and the indices by which they are asked for; `whole`: how many batches there are, or what else each has
+    slopes of its own, and heads."""
     kind = _kind("alibi_slopes", array, q)
     shape = tuple(array.shape)
-    if shape not in ((work.heads,), (work.batch, work.heads), (1, work.heads)):
-        whole = work.batch, work.heads
-        raise ValueError(f"alibi_slopes has the shape {shape}: give (heads,) or (batch, heads), here {whole}")
-    if len(shape) == 2 and packed and shape[0] > 1:
-        raise ValueError("alibi_slopes of packed sequences are those of all: give (heads,)")
+    if shape not in (whole[1:], whole, (1, *whole[1:])):
+        raise ValueError(f"alibi_slopes has the shape {shape}: give (heads,) or ({what}, heads), here {whole}")
     if kind not in (FLOAT32, "element"):
         raise TypeError("alibi_slopes are no floating-point numbers")
     each = len(shape) == 2 and shape[0] > 1
     return _view(SLOPES, array[0] if len(shape) == 2 and not each else array, kind, wide), "b, h" if each else "h"
 
 
-def _mask(array: Any, q: Operand, work: Workload, wide: bool) -> tuple[View, str]:
-    """A mask, without the dimensions in which its elements are the same, and the indices by which it is asked for."""
+def _mask(array: Any, q: Operand, whole: tuple[int, ...], packed: bool, wide: bool) -> tuple[View, str]:
+    """A mask, without the dimensions in which its elements are the same, and the indices by which it is asked for.
+    `whole`: the largest that it may be; of `packed` sequences, of which the longest are meant, it may have more rows
+    and keys."""
     kind = _kind("attn_mask", array, q)
     if kind == "int32":
         raise TypeError("attn_mask is of whole numbers: give true where a row sees a key, or numbers to add to scores")
-    whole = work.batch, work.heads, work.Nq, work.Nk
     shape = tuple(array.shape)
-    if not 2 <= len(shape) <= 4 or any(
-        size not in (1, wanted) for size, wanted in zip(shape[::-1], whole[::-1], strict=False)
-    ):
+    both = [*zip(shape[::-1], whole[::-1], strict=False)]
+    fits = [size in (1, wanted) or (packed and n < 2 and size > wanted) for n, (size, wanted) in enumerate(both)]
+    if not 2 <= len(shape) <= 4 or not all(fits):
+        names = "(sequences, heads, Nq, Nk) of the longest ones" if packed else "(batch, heads, Nq, Nk)"
         raise ValueError(
-            f"attn_mask has the shape {shape}: give (batch, heads, Nq, Nk), here {whole}, with 1 where all have the "
-            "same, or its last two or three dimensions"
+            f"attn_mask has the shape {shape}: give {names}, here {whole}, with 1 where all have the same, or its last "
+            "two or three dimensions"
         )
     steps = array.stride() if q.library == TORCH else array.strides
     kept = [n for n, (size, step) in enumerate(zip(shape, steps, strict=True)) if size > 1 and step] or [len(shape) - 1]

@@ -23,6 +23,7 @@ NAMES = "lengths", "q_lengths", "cu_seqlens_q", "cu_seqlens_k"  # the arguments 
 REMEMBERED = 64  # lists of lengths
 
 Numbers = tuple[int, ...]
+Places = list[tuple[int, int]]  # the first rows or keys of sequences, and how many
 
 
 class Part(NamedTuple):
@@ -46,6 +47,12 @@ class Sequences(NamedTuple):
         """The sequences that have rows and keys."""
         return (Part(*run) for run in runs(span for span in self.spans if span.rows and span.keys))
 
+    def nth(self, first: Span, n: int) -> Span:
+        """The n-th behind a sequence, of those that are alike."""
+        if not self.packed:
+            return first._replace(batch=first.batch + n, number=first.number + n)
+        return first._replace(row=first.row + n * first.rows, key=first.key + n * first.keys, number=first.number + n)
+
     def of(self, work: Workload, align: str) -> Workload:
         """The workload of arrays, of which these sequences are computed; those with rows and keys."""
         last = align == BOTTOM_RIGHT and work.causal
@@ -53,6 +60,14 @@ class Sequences(NamedTuple):
         some = (span for span in self.spans if span.rows and span.keys)
         spans = tuple(span._replace(offset=last * (span.keys - span.rows) + behind) for span in some)
         return replace(work, sequences=spans, offset=0)
+
+    @property
+    def longest(self) -> tuple[int, int, int] | None:
+        """Of packed arrays, how many sequences there are, and the most rows and keys of one; None for others."""
+        if not self.packed:
+            return None
+        rows, keys = ((getattr(span, what) for span in self.spans) for what in ("rows", "keys"))
+        return len(self.spans), max(rows), max(keys)
 
     @property
     def fills_rows(self) -> bool:
@@ -109,44 +124,37 @@ def sequences_of(batch: int, Nq: int, Nk: int, numbers: Asked) -> Sequences:
     """The sequences that are asked for, of arrays with so many batches, rows and keys. Raises ValueError for arguments
     that do not go together, and for numbers that are less than 0, or lie beyond the arrays."""
     lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k = numbers
+    what, of_rows, of_keys = "batches", [(0, Nq)] * batch, [(0, Nk)] * batch  # the first of each, and how many
     if numbers.packed:
-        if lengths is not None or q_lengths is not None:
-            raise ValueError("cu_seqlens are of packed arrays, lengths of padded ones: give either")
         if cu_seqlens_q is None or cu_seqlens_k is None:
             raise ValueError("packed arrays need both cu_seqlens_q and cu_seqlens_k")
-        return _packed(Nq, Nk, _starts("cu_seqlens_q", cu_seqlens_q, Nq), _starts("cu_seqlens_k", cu_seqlens_k, Nk))
-    keys, rows = _counts("lengths", lengths, batch, Nk), _counts("q_lengths", q_lengths, batch, Nq)
-
-    def span(number: int) -> Span:
-        first = (Nq - rows[number], Nk - keys[number]) if padding == LEFT else (0, 0)
-        return Span(number, first[0], rows[number], first[1], keys[number])
-
-    return Sequences(tuple(map(span, range(batch))), False, Nq, Nk)
-
-
-def _packed(Nq: int, Nk: int, of_rows: Numbers, of_keys: Numbers) -> Sequences:
-    if len(of_rows) != len(of_keys):
-        counts = f"{len(of_rows) - 1} sequences, cu_seqlens_k of {len(of_keys) - 1}"
-        raise ValueError(f"cu_seqlens_q is of {counts}: give as many of both")
-    both = zip(pairwise(of_rows), pairwise(of_keys), strict=True)
-    spans = (Span(0, row, end - row, key, key_end - key) for (row, end), (key, key_end) in both)
-    return Sequences(tuple(spans), True, Nq, Nk)
+        what, of_rows = "sequences", _places("cu_seqlens_q", cu_seqlens_q, Nq)
+        of_keys = _places("cu_seqlens_k", cu_seqlens_k, Nk)
+        if len(of_rows) != len(of_keys):
+            counts = f"{len(of_rows)} sequences, cu_seqlens_k of {len(of_keys)}"
+            raise ValueError(f"cu_seqlens_q is of {counts}: give as many of both")
+    rows = _used("q_lengths", q_lengths, of_rows, padding, what)
+    keys = _used("lengths", lengths, of_keys, padding, what)
+    both = enumerate(zip(rows, keys, strict=True))
+    spans = (Span(0 if numbers.packed else n, *of_q, *of_k, number=n) for n, (of_q, of_k) in both)
+    return Sequences(tuple(spans), numbers.packed, Nq, Nk)
 
 
-def _counts(name: str, numbers: Numbers | None, batch: int, most: int) -> Numbers:
-    """So many numbers from 0 to `most`; all of them `most` for None."""
+def _used(name: str, numbers: Numbers | None, places: Places, padding: str, what: str) -> Places:
+    """Of each place the first so many rows or keys, or the last ones; all of them for None."""
     if numbers is None:
-        return (most,) * batch
-    if len(numbers) != batch:
-        raise ValueError(f"{name} has {len(numbers)} numbers: give one for each of {batch} batches")
-    for place, number in enumerate(numbers):
+        return places
+    if len(numbers) != len(places):
+        raise ValueError(f"{name} has {len(numbers)} numbers: give one for each of {len(places)} {what}")
+    for n, (number, (_, most)) in enumerate(zip(numbers, places, strict=True)):
         if not 0 <= number <= most:
-            raise ValueError(f"{name}[{place}] is {number}: it must be between 0 and {most}")
-    return numbers
+            raise ValueError(f"{name}[{n}] is {number}: it must be between 0 and {most}")
+    both = zip(places, numbers, strict=True)
+    return [(first + (most - number if padding == LEFT else 0), number) for (first, most), number in both]
 
 
-def _starts(name: str, numbers: Numbers, total: int) -> Numbers:
-    """Where sequences begin in packed arrays, and the last one ends: at most at `total`."""
+def _places(name: str, numbers: Numbers, total: int) -> Places:
+    """Where sequences begin in packed arrays, and how long each is; the last one ends at most at `total`."""
     if len(numbers) < 2 or numbers[0] != 0:
         raise ValueError(f"{name} must begin with 0, and have a number for the end of each sequence")
     for place, (first, end) in enumerate(pairwise(numbers), 1):
@@ -156,7 +164,7 @@ def _starts(name: str, numbers: Numbers, total: int) -> Numbers:
             )
     if numbers[-1] > total:
         raise ValueError(f"{name} ends at {numbers[-1]}, and the arrays have {total} rows")
-    return numbers
+    return [(first, end - first) for first, end in pairwise(numbers)]
 
 
 def numbers_of(name: str, given: Any) -> Numbers:

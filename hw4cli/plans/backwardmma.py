@@ -11,6 +11,7 @@ from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import COORDINATES, Matrix, coordinates
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros, sequence_macros
+from hw4cli.plans.scoring import scoring_bytes
 from hw4cli.plans.spans import Owned, table_addresses, with_tables
 from hw4cli.problem.workload import BFLOAT16, FLOAT32, MAX_D, Workload
 
@@ -94,7 +95,8 @@ def plan(work: Workload, props: DeviceProperties, tile: Tiling | None = None) ->
     wide, width = work.dtype == FLOAT32, padded_d(work.d)
     row_bytes = 2 * width * (2 if wide else 1)
     # Where sequences are computed, what is passed lies in shared memory, in whole rows.
-    more = ceil_div(PARAMS_BYTES + _LAYOUT.size, 2 * width) * 2 * width if work.sequences else 0
+    passed = PARAMS_BYTES + scoring_bytes(work) + _LAYOUT.size
+    more = ceil_div(passed, 2 * width) * 2 * width if work.sequences else 0
 
     def fitting(tiles: tuple[Tile, ...]) -> Tile:
         for one in tiles:

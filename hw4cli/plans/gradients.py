@@ -100,10 +100,10 @@ def takes(kernel: str, work: Workload, props: DeviceProperties) -> bool:
 def is_at_once(work: Workload, props: DeviceProperties, kernel: str = AUTO) -> bool:
     """Whether one call of the kernel named, or else of the fastest, computes sequences of several lengths. Those of one
     length are batches, which are computed by what is made for them; and each run of equal lengths is launched by
-    itself where scores are changed."""
+    itself where the gradients of scores are wanted, which lie in an array of one length."""
     (first, count), *others = runs(work.sequences)
     name = fastest(work.alone(first, count), props) if kernel == AUTO else kernel
-    return bool(others) and GRADIENTS[name].sequences and not work.score
+    return bool(others) and GRADIENTS[name].sequences and not (work.score and work.score.gradient)
 
 
 def plan(work: Workload, props: DeviceProperties, kernel: str = AUTO, tile: Any = None) -> Plan:

@@ -29,7 +29,7 @@ L2_BYTES, LEAST_SECTION, MOST_SECTION = 32 << 20, 8, 64
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
 # HalfWork in kernels/halfrows.cuh.
 _LAYOUT = struct.Struct(f"<{COORDINATES} Q 10i 3f 2i 4x Q")
-SEQUENCE_BYTES = 32  # of Sequence there
+SEQUENCE_BYTES = 36  # of Sequence there
 
 
 class Tiling(NamedTuple):

@@ -19,6 +19,11 @@ class Heads(NamedTuple):
     first_batch: int = 0
 
 
+def scoring_bytes(work: Workload) -> int:
+    """How many bytes `scoring` gives."""
+    return _HEAD.size + max(1, len(work.score.arrays)) * _VIEW.size if work.score else 0
+
+
 def scoring(work: Workload, views: tuple[int, ...], gradient: int = 0, heads: Heads | None = None) -> bytes:
     """The bytes of a workload's Scoring, none where it has no score: `views`, the arrays' addresses in their order, and
     `gradient`, that of the float32 (batch, heads, Nq, Nk) in which gradients of scores are wanted. `heads`: those of a

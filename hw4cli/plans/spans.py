@@ -50,7 +50,7 @@ def with_tables(plan: Plan, work: Workload, scratch: tuple[int, int], owned: Seq
     tables = []
     for tile, of_keys in owned:
         before, tiles = counted(of_keys, tile)
-        entries = np.column_stack([spans, before, tiles, *places, np.zeros((len(spans), 2), np.int32)])
+        entries = np.column_stack([spans, before, tiles, *places, np.zeros((len(spans), 1), np.int32)])
         some = entries.astype(np.int32)[orders[of_keys]]
         tables.append(np.repeat(some, tiles[orders[of_keys]], axis=0).tobytes())
     at = ceil_div(plan.scratch, SPAN_BYTES) * SPAN_BYTES

@@ -50,7 +50,7 @@ class Magnitudes(NamedTuple):
 
 class Span(NamedTuple):
     """A sequence: its batch, its first row and how many it has, its first key and how many. Causal: its row i sees its
-    keys 0 to i + offset."""
+    keys 0 to i + offset. `number`: which of a call's sequences it is, by which arrays that change scores know it."""
 
     batch: int
     row: int
@@ -58,21 +58,23 @@ class Span(NamedTuple):
     key: int
     keys: int
     offset: int = 0
+    number: int = 0
 
 
 def runs(spans: Iterable[Span]) -> Iterator[tuple[Span, int]]:
     """Neighbours of the same lengths, as (the first one, how many): each is of the next batch, or begins where the one
-    before ends.
+    before ends, and has the next number.
 
-    >>> list(runs([Span(0, 0, 5, 0, 7), Span(0, 5, 5, 7, 7), Span(0, 10, 4, 14, 7)]))[0][1]
+    >>> list(runs([Span(0, 0, 5, 0, 7, 0, 0), Span(0, 5, 5, 7, 7, 0, 1), Span(0, 10, 4, 14, 7, 0, 2)]))[0][1]
     2
     """
     first: Span | None = None
     last, count = first, 0
     for span in spans:
         if last is not None and first is not None:
-            batch, row, rows, key, keys, offset = last
-            if span in (Span(batch + 1, *last[1:]), Span(batch, row + rows, rows, key + keys, keys, offset)):
+            batch, row, rows, key, keys, offset, number = last
+            behind = Span(batch, row + rows, rows, key + keys, keys, offset, number + 1)
+            if span in (behind, Span(batch + 1, row, rows, key, keys, offset, number + 1)):
                 last, count = span, count + 1
                 continue
             yield first, count

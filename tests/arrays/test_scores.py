@@ -87,20 +87,42 @@ def test_each_padded_sequence_counts_its_rows_and_keys_and_keeps_its_batch(name)
         assert np.abs(found[5] - summed(whole, case.asked["attn_mask"])).max() <= 2e-5
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if "mask" not in name and "together" not in name])
-def test_packed_sequences_are_those_of_padded_arrays_with_the_batch_0(name):
-    lengths = [12, 1, 30]
-    case, (do, q, k, v) = cases(1, 4, 30, 30)[name], arrays(30, 30, batch=3)
+@pytest.mark.parametrize("name", NAMES)
+def test_packed_sequences_are_those_of_padded_arrays(name):
+    """A mask's rows and keys are counted within each sequence; it may have more of them than the longest one."""
+    lengths = [12, 1, 0, 30, 30]
+    case, (do, q, k, v) = cases(5, 4, 33, 32)[name], arrays(30, 30, batch=5)
     given = [np.concatenate([x[b, :, :n] for b, n in enumerate(lengths)], axis=1) for x in (do, q, k, v)]
-    starts = np.cumsum([0, *lengths])
-    found = computed(*given, cu_seqlens_q=starts, cu_seqlens_k=starts, **case.asked)
+    starts, masked = np.cumsum([0, *lengths]), is_additive(case.asked)
+    found = computed(*given, masked, cu_seqlens_q=starts, cu_seqlens_k=starts, **case.asked)
+    whole = np.zeros((5, 4, 33, 32))
     for n, (first, end) in enumerate(pairwise(starts)):
-        parts = [x[n : n + 1, :, : end - first] for x in (do, q, k, v)]
-        right = exact(*parts, *case.formulas(end - first, end - first))
-        assert_right([x[None, :, first:end] for x in found], right)
+        if first == end:
+            continue
+        parts, length = [x[n : n + 1, :, : end - first] for x in (do, q, k, v)], end - first
+        change, keep = case.formulas(length, length)
+        right = exact(
+            *parts,
+            lambda s, b, *at, of=n, by=change: by(s, b + of, *at),
+            lambda b, *at, of=n, by=keep: by(b + of, *at),
+        )
+        assert_right([x[None, :, first:end] for x in found[:5]], right)
+        whole[n, :, :length, :length] = right[5][0]
+    if masked:
+        assert found[5].shape == case.asked["attn_mask"].shape
+        assert np.abs(found[5] - summed(whole, case.asked["attn_mask"])).max() <= 2e-5
 
 
-def test_an_expression_that_names_the_batch_is_that_of_the_arrays_and_of_packed_ones_0():
+def test_the_gradient_of_a_mask_of_packed_sequences_is_that_of_few_at_a_time(monkeypatch):
+    (do, q, k, v), mask = arrays(60, 60, batch=1), cases(6, 4, 10, 10)["an additive mask"].asked["attn_mask"]
+    asked = {"cu_seqlens_q": range(0, 61, 10), "cu_seqlens_k": range(0, 61, 10), "attn_mask": mask}
+    whole = computed(*(x[0] for x in (do, q, k, v)), masked=True, **asked)
+    monkeypatch.setattr("hw4cli.arrays.gradients.backward.SCORES_BYTES", 2 * 4 * 4 * 10 * 10)
+    for one, other in zip(whole, computed(*(x[0] for x in (do, q, k, v)), masked=True, **asked), strict=True):
+        assert np.array_equal(one, other)
+
+
+def test_an_expression_that_names_the_batch_means_the_sequence():
     do, q, k, v = arrays(20, 20, batch=3)
     numbers = np.array([3, 5, 7])
     asked = {"score": "s * (b + 1) + step[b // 2]", "arrays": {"step": numbers}, "keep": "j % 2 == b % 2 or i == j"}
@@ -116,9 +138,14 @@ def test_an_expression_that_names_the_batch_is_that_of_the_arrays_and_of_packed_
         assert_right([x[n : n + 1, :, :length] for x in found], right)
     starts = [0, 11, 20]
     packed = computed(*(x[0] for x in (do, q, k, v)), cu_seqlens_q=starts, cu_seqlens_k=starts, **asked)
-    parts = [x[:1, :, 11:] for x in (do, q, k, v)]
-    zero = exact(*parts, lambda s, *_: (s + 3, 1), lambda b, h, i, j: (j % 2 == 0) | (i == j))
-    assert_right([x[None, :, 11:] for x in packed], zero)
+    for n, some in enumerate((slice(0, 11), slice(11, 20))):
+        parts = [x[:1, :, some] for x in (do, q, k, v)]
+        right = exact(
+            *parts,
+            lambda s, *_, n=n: (s * (n + 1) + 3, n + 1),
+            lambda b, h, i, j, n=n: (j % 2 == n) | (i == j),
+        )
+        assert_right([x[None, :, some] for x in packed], right)
 
 
 def test_gradients_are_those_of_small_steps():
@@ -242,8 +269,18 @@ REFUSED = {
     "a mask of one dimension": ({"attn_mask": np.ones(5, bool)}, ValueError, r"attn_mask has the shape \(5,\)"),
     "a mask of whole numbers": ({"attn_mask": np.ones((5, 5), int)}, TypeError, "attn_mask is of whole numbers"),
     "an error of changed scores": ({"softcap": 3, "max_error": 1e-3}, ValueError, "max_error is that of scores as"),
-    "a mask of packed arrays": ({"attn_mask": np.ones((5, 5)), "packed": True}, ValueError, "of packed ones say it"),
-    "slopes of packed arrays": ({"alibi_slopes": np.ones((1, 4)), "packed": True}, None, ""),
+    "a mask that is smaller than a sequence": (
+        {"attn_mask": np.ones((2, 1, 3, 2)), "packed": True},
+        ValueError,
+        r"give \(sequences, heads, Nq, Nk\) of the longest ones, here \(2, 4, 3, 3\)",
+    ),
+    "a mask of other sequences": ({"attn_mask": np.ones((3, 1, 3, 3)), "packed": True}, ValueError, "sequences"),
+    "slopes of all packed sequences": ({"alibi_slopes": np.ones((1, 4)), "packed": True}, None, ""),
+    "slopes of other sequences": (
+        {"alibi_slopes": np.ones((3, 4)), "packed": True},
+        ValueError,
+        r"give \(heads,\) or \(sequences, heads\), here \(2, 4\)",
+    ),
     "a mask behind padding": (
         {"attn_mask": np.ones((5, 5)), "lengths": [3, 5], "padding": "left"},
         ValueError,

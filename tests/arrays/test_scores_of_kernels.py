@@ -34,6 +34,8 @@ BACKWARD = {
     "backward_atomic": (90, FLOAT16, 130, 200, 64),
 }
 TOGETHER, EMPTY, ADDED = "all together", "a mask with an empty row", "an additive mask with holes"
+# Packed: of four sequences the second one is empty.
+SPANS = (Span(0, 0, 70, 0, 33, -37, 0), Span(0, 70, 1, 33, 150, 149, 2), Span(0, 71, 130, 183, 129, -1, 3))
 ERROR = {FLOAT16: 4e-3, BFLOAT16: 3e-2, FLOAT32: 1e-5}  # of the largest gradient
 LARGEST = 4  # by which "all together" may widen a score's rounding
 
@@ -47,7 +49,9 @@ def those(entries, kernels, kind, beside):
 
 def asked(work, case, q, gradient=False):
     """The workload with what is asked for, and the arrays that it names."""
-    found = scored(Words(**case.asked), replace(operand("q", q, "BHND"), dtype=work.dtype), work, gradient=gradient)
+    packed = (4, 130, 150) if work.sequences else None
+    like_q = replace(operand("q", q, "BHND"), dtype=work.dtype)
+    found = scored(Words(**case.asked), like_q, work, packed=packed, gradient=gradient)
     return found.of(work), found.given
 
 
@@ -56,6 +60,20 @@ def visible(work):
     own = np.arange(work.Nq)[:, None] + work.offset
     key = np.arange(work.Nk)
     return (key <= own) & (key > own - (work.window or work.Nk + work.Nq)) if work.causal else key >= 0 * own
+
+
+def parts_of(span, words, *of_rows):
+    """A sequence of Q, K and V, and before these of others like Q."""
+    rows, keys = slice(span.row, span.row + span.rows), slice(span.key, span.key + span.keys)
+    q, k, v = words
+    return *(x[:, :, rows] for x in (*of_rows, q)), k[:, :, keys], v[:, :, keys]
+
+
+def formulas_of(case, plain, span):
+    """What a case means of one sequence."""
+    change, keep = case.formulas(span.rows, span.keys, visible(plain.alone(span)))
+    n = span.number
+    return lambda s, b, *at: change(s, b + n, *at), lambda b, *at: keep(b + n, *at)
 
 
 @pytest.mark.parametrize(("kind", "kernel"), those(ENTRIES16, FORWARD, EMPTY, ["half", "half_mma"].__contains__))
@@ -76,24 +94,49 @@ def test_every_kernel_changes_scores(kernel, kind):
 
 
 @pytest.mark.parametrize("kernel", [name for name in FORWARD if ENTRIES16[name].scores and ENTRIES16[name].sequences])
-def test_each_sequence_counts_its_rows_and_keys_and_keeps_its_batch(kernel):
+def test_each_sequence_counts_its_rows_and_keys_and_has_its_number(kernel):
     cc, dtype, *_ = FORWARD[kernel]
-    spans = (Span(0, 0, 70, 0, 33, -37), Span(1, 0, 1, 0, 150, 149), Span(2, 0, 130, 0, 129, -1))
-    plain = Workload(dtype, 3, 2, 2, 130, 150, 64, True, sequences=spans)
-    case = cases(3, 2, 130, 150)[TOGETHER]
+    plain = Workload(dtype, 1, 2, 2, 201, 312, 64, True, sequences=SPANS)
+    case = cases(4, 2, 130, 150)[TOGETHER]
     words = random_words(plain, factor=0.7)
     work, views = asked(plain, case, words[0])
     outcome = run_half(work, *words, kernel=kernel, cc=cc, views=views)
     assert [str(finding) for finding in outcome.findings] == [] and outcome.finished
-    for b, _, rows, _, keys, offset in spans:
-        change, keep = case.formulas(rows, keys, visible(replace(plain.alone(spans[b]), offset=offset)))
-        q, k, v = (numbers(x[b : b + 1, :, :n], dtype) for x, n in zip(words, (rows, keys, keys), strict=True))
+    for span in SPANS:
+        q, k, v = (numbers(x, dtype) for x in parts_of(span, words))
+        o, *_ = exact(q, q, k, v, *formulas_of(case, plain, span))
+        found = outcome.o[:, :, span.row : span.row + span.rows]
+        assert np.abs(numbers(found, dtype) - o).max() <= 2 * ALLOWED[dtype]
 
-        def change_of(s, at, *rest, b=b, by=change):
-            return by(s, at + b, *rest)
 
-        o, *_ = exact(q, q, k, v, change_of, lambda at, *rest, b=b, by=keep: by(at + b, *rest))
-        assert np.abs(numbers(outcome.o[b, :, :rows], dtype) - o[0]).max() <= 2 * ALLOWED[dtype]
+@pytest.mark.parametrize("kernel", [name for name in BACKWARD if GRADIENTS[name].sequences and GRADIENTS[name].scores])
+def test_gradients_of_sequences_are_those_of_each_by_its_number(kernel):
+    cc, dtype, *_ = BACKWARD[kernel]
+    plain = Workload(dtype, 1, 2, 1, 201, 312, 64, True, sequences=SPANS)
+    case = cases(4, 2, 130, 150)[TOGETHER]
+    rng = np.random.default_rng(6)
+    do, q, k, v = (
+        rng.standard_normal((1, heads, rows, 64)) for heads, rows in ((2, 201), (2, 201), (1, 312), (1, 312))
+    )
+    words = [rounded(x, dtype) for x in (do, 0.7 * q, k, v)]
+    do, q, k, v = (numbers(x, dtype) for x in words)
+    o, lse = np.zeros_like(q), np.full((1, 2, 201), -np.inf)
+    right = [np.zeros_like(x) for x in (q, k, v)]
+    for span in SPANS:
+        rows, keys = slice(span.row, span.row + span.rows), slice(span.key, span.key + span.keys)
+        of_do, *others = parts_of(span, (q, k, v), do)
+        found = exact(of_do, *others, *formulas_of(case, plain, span))
+        for x, part, one in zip((o, lse, *right), (rows, rows, rows, keys, keys), found[:5], strict=True):
+            x[:, :, part] = one
+    work, views = asked(plain, case, words[1])
+    outcome = run_backward(work, *words, rounded(o, dtype), lse.astype(np.float32), kernel=kernel, cc=cc, views=views)
+    assert [str(finding) for finding in outcome.findings] == [] and outcome.finished
+    for got, one, keys in zip(outcome.gradients, right, (False, True, True), strict=True):
+        for span in SPANS:
+            first, count = (span.key, span.keys) if keys else (span.row, span.rows)
+            some = slice(first, first + count)
+            error = np.abs(numbers(got[:, :, some], dtype) - one[:, :, some]).max()
+            assert error <= LARGEST * ERROR[dtype] * max(1, np.abs(one).max())
 
 
 def test_elements_of_16_bits_are_read_as_those_of_q():

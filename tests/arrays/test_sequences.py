@@ -89,6 +89,37 @@ def test_packed_sequences_are_computed_as_if_each_were_alone(layout, causal):
     assert not found[0][:, 390:].any() and not found[2][:, 390:].any() and (lse[:, 390:] == -np.inf).all()
 
 
+@pytest.mark.parametrize("side", ["right", "left"])
+def test_packed_sequences_may_have_padding_of_their_own_that_is_never_read(side):
+    starts, key_starts, rows, keys = [0, 40, 47, 130], [0, 30, 60, 187], [33, 0, 83], [30, 12, 120]
+    rng = np.random.default_rng(2)
+    do, q = rng.standard_normal((2, HEADS, 130, D)).astype(np.float32)
+    k, v = rng.standard_normal((2, KV_HEADS, 187, D)).astype(np.float32)
+
+    def some(starts, lengths, n):
+        return (
+            slice(starts[n], starts[n] + lengths[n])
+            if side == "right"
+            else slice(starts[n + 1] - lengths[n], starts[n + 1])
+        )
+
+    mine, theirs = ([some(*given, n) for n in range(3)] for given in ((starts, rows), (key_starts, keys)))
+    none, no_key = np.ones(130, bool), np.ones(187, bool)
+    for outside, used in ((none, mine), (no_key, theirs)):
+        for part in used:
+            outside[part] = False
+    do[:, none] = q[:, none] = k[:, no_key] = v[:, no_key] = np.nan
+    asked = {"cu_seqlens_q": starts, "cu_seqlens_k": key_starts, "lengths": keys, "q_lengths": rows, "padding": side}
+    o, lse = attention(q, k, v, return_lse=True, causal=True, **asked)
+    made = attention_backward(do, q, k, v, o, lse, causal=True, **asked)
+    for n, (a, b) in enumerate(zip(mine, theirs, strict=True)):
+        expected = alone(do[:, a], q[:, a], k[:, b], v[:, b], True)
+        for x, place, right in zip((o, lse, *made), (a, a, a, b, b), expected, strict=True):
+            np.testing.assert_allclose(x[:, place], right, atol=2e-5, err_msg=str(n))
+    assert not o[:, none].any() and (lse[:, none] == -np.inf).all() and not made[0][:, none].any()
+    assert not made[1][:, no_key].any() and not made[2][:, no_key].any()
+
+
 def test_equal_lengths_are_the_call_without_lengths_bit_for_bit():
     _, q, k, v = padded(40, 50)
     plain = attention(q, k, v, causal=True)
@@ -120,7 +151,16 @@ WRONG = {
     "lengths is a int: give a list, or an array, of integers": (TypeError, (Q, K, V), {"lengths": 3}),
     "lengths is a list: give a list, or an array, of integers": (TypeError, (Q, K, V), {"lengths": [0.5] * 5}),
     "padding is 'top': give 'left' or 'right'": (ValueError, (Q, K, V), {"lengths": [1] * 5, "padding": "top"}),
-    "give either": (ValueError, (P, PK, PK), {"lengths": [1], "cu_seqlens_q": [0, 12], "cu_seqlens_k": [0, 9]}),
+    "lengths has 1 numbers: give one for each of 2 sequences": (
+        ValueError,
+        (P, PK, PK),
+        {"lengths": [1], "cu_seqlens_q": [0, 5, 12], "cu_seqlens_k": [0, 4, 9]},
+    ),
+    "q_lengths[0] is 6: it must be between 0 and 5": (
+        ValueError,
+        (P, PK, PK),
+        {"q_lengths": [6, 1], "cu_seqlens_q": [0, 5, 12], "cu_seqlens_k": [0, 4, 9]},
+    ),
     "packed arrays need both cu_seqlens_q and cu_seqlens_k": (ValueError, (P, PK, PK), {"cu_seqlens_k": [0, 9]}),
     "q has 4 dimensions: packed arrays have three, here (heads, N, d)": (
         ValueError,

@@ -37,7 +37,7 @@ def assert_right(work, seed=1, **options):
     outcome = run_half(work, q, k, v, **options)
     assert [str(finding) for finding in outcome.findings] == []
     assert outcome.finished
-    for b, row, rows, key, keys, offset in work.sequences:
+    for b, row, rows, key, keys, offset, _ in work.sequences:
         some, seen = slice(row, row + rows), slice(key, key + keys)
         parts = [numbers(x[b : b + 1, :, part], work.dtype) for x, part in ((q, some), (k, seen), (v, seen))]
         o, lse = definition(*parts, work.scale, offset if work.causal else None)

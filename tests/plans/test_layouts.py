@@ -266,7 +266,8 @@ def test_gradients_by_tensor_cores(dtype, tmp_path):
     assert found == {"query_tiles": 10, "key_tiles": 29} | dict.fromkeys(TABLES, 0)
 
 
-SPANS = tuple(Span(0, 100 * n, 100, 300 * n, 300, 200) for n in range(3))  # the rows and keys of one batch of WORK
+# The rows and keys of one batch of WORK.
+SPANS = tuple(Span(0, 100 * n, 100, 300 * n, 300, 200, 5 + n) for n in range(3))
 
 
 def entries_of(plan):
@@ -285,8 +286,8 @@ def test_tables_of_sequences_by_tensor_cores(tmp_path):
     owned = 16 * plan.macros["DQ_WARPS"] * plan.macros["DQ_MI"]
     assert places == [0, 12, 12 + 30, 12 + 30 + 3 * -(-100 // owned)]
     entries = entries_of(plan)
-    assert entries[4] == (0, 100, 100, 300, 300, 200, 4, 4, 4, 10, 0, 0) == entries[7]
-    assert entries[12 + 29] == (0, 200, 100, 600, 300, 200, 20, 10, 8, 20, 0, 0)
+    assert entries[4] == (0, 100, 100, 300, 300, 200, 6, 4, 4, 4, 10, 0) == entries[7]
+    assert entries[12 + 29] == (0, 200, 100, 600, 300, 200, 7, 20, 10, 8, 20, 0)
 
 
 def test_tables_of_sequences_by_warpgroups(tmp_path):
@@ -301,7 +302,7 @@ def test_tables_of_sequences_by_warpgroups(tmp_path):
     assert (found["batches"], found["stats_rows"], found["dkdv_tiles"]) == (1, tiles * tile, 5)
     assert found["stats_spans"] == first and (found["dkdv_spans"] - first) // 48 == 2 * tiles
     entries = entries_of(plan)[2 * tiles :]
-    assert [one[:8] for one in entries] == [(*spans[1], 0, 2)] * 2 + [(*spans[0], 2, 3)] * 3
+    assert [one[:9] for one in entries] == [(*spans[1], 0, 2)] * 2 + [(*spans[0], 2, 3)] * 3
 
 
 @pytest.mark.parametrize("kernel", ["backward_wgmma", "backward_once", "backward_atomic"])

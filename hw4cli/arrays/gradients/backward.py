@@ -129,10 +129,10 @@ def _of_sequences(
     given = _operands((q, k, v, o, do), layout, packed)
     work = workload_of(given[:3], causal, align, scale, window)
     left = numbers.padding == LEFT and not packed
-    changes = scored(words, given[0], work, packed=packed, left=left, gradient=mask_gradient)
+    sequences = sequences_of(work.batch, work.Nq, work.Nk, numbers)
+    changes = scored(words, given[0], work, packed=sequences.longest, left=left, gradient=mask_gradient)
     work = changes.of(work)
     check_window(kernel, work, GRADIENTS)
-    sequences = sequences_of(work.batch, work.Nq, work.Nk, numbers)
     _check_like_q(given, work)
     log_sums = _checked_lse(lse[None] if packed and hasattr(lse, "shape") else lse, work, given[0])
     fills = sequences.fills_rows, sequences.fills_keys, sequences.fills_keys
@@ -140,11 +140,13 @@ def _of_sequences(
     for result, is_filled in zip(results, fills, strict=True):
         if not is_filled:
             result[...] = 0
-    if words is None and given[0].library != NUMPY and (all(fills) or are_loadable(given)):
+    if not mask_gradient and given[0].library != NUMPY and (all(fills) or are_loadable(given)):
         named = zip(("dq", "dk", "dv"), results, strict=True)
         made = tuple(four_dimensions(name, x, layout, packed) for name, x in named)
         each = sequences.of(work, align)
-        launches = backward_on_gpu(each, given, log_sums, made, kernel, at_once=at_once) if each.sequences else None
+        launches = None
+        if each.sequences:
+            launches = backward_on_gpu(each, given, log_sums, made, kernel, views=changes.views, at_once=at_once)
         if is_known and launches:
             BACKWARD.put(key, arrays, call_of(given[0], launches, results, gaps=not all(fills)))
         return results[0], results[1], results[2]
@@ -155,7 +157,7 @@ def _of_sequences(
         sums = lse_of(lse, sequences, part)
         sums = sums.contiguous() if hasattr(sums, "contiguous") else sums.copy()
         of_part = of_do, of_q, of_k, of_v, of_o, sums
-        some, dscore = changes.of_batches(part.first.batch, part.batches), None
+        some, dscore = changes.of_batches(part.first.number, part.batches), None
         if of_mask:
             dscore = empty_like(given[0], (part.batches, work.heads, part.first.rows, part.first.keys), FLOAT32)
             dscore[...] = 0
@@ -182,7 +184,7 @@ def _limited(sequences: Sequences, work: Workload) -> Iterator[Part]:
     for first, count in sequences.parts:
         most = max(1, SCORES_BYTES // (FLOAT * work.heads * first.rows * first.keys))
         for done in range(0, count, most):
-            yield Part(first._replace(batch=first.batch + done), min(most, count - done))
+            yield Part(sequences.nth(first, done), min(most, count - done))
 
 
 class _MaskGradient:
@@ -194,8 +196,8 @@ class _MaskGradient:
         self._sums[...] = 0
 
     def add(self, dscore: Any, part: Part) -> None:
-        """Those of a part, (batches, heads, rows, keys), whose rows and keys begin with the arrays'."""
-        of_part, starts = _summed(dscore, self._shape), (part.first.batch, 0, 0, 0)
+        """Those of a part, (batches, heads, rows, keys)."""
+        of_part, starts = _summed(dscore, self._shape), (part.first.number, 0, 0, 0)
         both = zip(self._shape, starts, of_part.shape, strict=True)
         self._sums[tuple(slice(None) if size == 1 else slice(at, at + count) for size, at, count in both)] += of_part
 

@@ -80,7 +80,7 @@ class BackwardOnGpu:
         def make(addresses: Addresses) -> bytes:
             matrices = tuple(map(matrix, addresses, steps, places))
             views, scores, (lse, scratch) = _of_score(work, addresses)
-            heads = Heads(work.heads, first_batch=first.batch)
+            heads = Heads(work.heads, first_batch=first.number)
             arrays = Arrays(matrices, lse + lse_at, scratch, True, lse_steps, views, scores, heads)
             return choice.arguments(planned, alone, arrays, encode)
 

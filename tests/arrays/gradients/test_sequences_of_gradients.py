@@ -56,7 +56,7 @@ def assert_right(work, seed=1, **how):
     o, lse = np.zeros(words[1].shape), np.full(words[1].shape[:3], np.nan)
     right = [np.zeros(x.shape) for x in words[1:]]
     mask = {"scale": work.scale, "causal": work.causal, "window": work.window}
-    for b, row, rows, key, keys, offset in work.sequences:
+    for b, row, rows, key, keys, offset, _ in work.sequences:
         some, seen = slice(row, row + rows), slice(key, key + keys)
         places = zip(words, (some, some, seen, seen), strict=True)
         parts = [as_numbers(x[b : b + 1, :, part], work.dtype) for x, part in places]
@@ -80,7 +80,7 @@ def given(work, seed):
     """dO, Q, K and V as words; and which rows and which keys of each batch are of a sequence."""
     draw = np.random.default_rng(seed)
     mine, theirs = np.zeros((work.batch, work.Nq), bool), np.zeros((work.batch, work.Nk), bool)
-    for b, row, rows, key, keys, _ in work.sequences:
+    for b, row, rows, key, keys, *_ in work.sequences:
         mine[b, row : row + rows] = theirs[b, key : key + keys] = True
     shapes = ((work.heads, work.Nq, mine),) * 2 + ((work.kv_heads, work.Nk, theirs),) * 2
     return [
