@@ -40,10 +40,8 @@ from hw4cli.arrays.sequences import (
     Asked,
     Part,
     asked,
-    check_enqueued,
     clear_gaps,
     four_dimensions,
-    is_enqueued,
     lse_of,
     part_of,
     sequences_of,
@@ -116,7 +114,7 @@ def attention(
 
     GPUs are not waited for else. On a GPU, arrays whose rows are no whole chunks of 16 bytes (of another d) are copied,
     and float32 ones whose rows do not follow one another; nothing else is. Any thread may call, and a CUDA graph may
-    capture a call without lengths.
+    capture a call, with lengths if these are no arrays on a GPU.
 
     Raises TypeError for arrays of other libraries or element types, and for dropout, which is not supported; ValueError
     for expressions that are none, and for shapes, strides, devices or options that do not fit; MachineError if the GPU
@@ -139,7 +137,7 @@ def attention(
     plain = flags and out is None
     options = (causal, align, scale, layout, kernel, max_error, bounds, return_lse, window, *numbers) if plain else None
     if options and not not_supported and are_plain(options[:6], bounds):
-        call = FORWARD.find(options, (q, k, v)) if not numbers or is_enqueued(q) else None
+        call = FORWARD.find(options, (q, k, v))
         made = forward(call, q, k, v) if call is not None else None
         if made is not None:
             return made if return_lse else made[0]
@@ -244,7 +242,6 @@ def _of_sequences(
         bounds = found if all(map(math.isfinite, found)) else None
     at_once = work.dtype != FLOAT32 and takes_sequences(options["kernel"])
     if like_q.library != NUMPY and at_once and (not gaps or are_loadable((*operands, o))):
-        check_enqueued(arrays[0])
         each = sequences.of(work, options["align"])
         if each.sequences:
             launches = attention_on_gpu(each, (*operands, o), lse, options["kernel"], allowed, reach, changes.views)

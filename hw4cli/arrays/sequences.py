@@ -189,21 +189,6 @@ def _check_readable(name: str, array: Any) -> None:
         )
 
 
-def is_enqueued(array: Any) -> bool:
-    """Whether work on an array is enqueued now, and not captured."""
-    return not is_capturing(library_name(array))
-
-
-def check_enqueued(array: Any) -> None:
-    """Raise ValueError while a CUDA graph is captured: it would read the table of sequences, which is copied from the
-    host's memory, whenever it is replayed."""
-    if not is_enqueued(array):
-        raise ValueError(
-            "sequences of several lengths are computed by a table in the host's memory, which a CUDA graph cannot "
-            "keep: capture arrays of one length, or a call for each"
-        )
-
-
 def library_name(array: Any) -> str:
     """The library that an array is of."""
     return type(array).__module__.split(".")[0]

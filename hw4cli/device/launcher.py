@@ -17,6 +17,7 @@ import numpy as np
 
 from hw4cli.device.driver import LOST, driver
 from hw4cli.errors import LostGpuError, MachineError
+from hw4cli.plans import tables
 from hw4cli.plans.plan import DeviceProperties, Launch
 
 Addresses = tuple[int, ...]
@@ -32,6 +33,7 @@ PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 EARLY_CC = 90  # from which a launch can begin before the one in front of it has ended
 INVALID_CONTEXT = 201  # this thread has called nothing of CUDA's runtime yet
 STREAMS = 64  # of a prepared call whose configurations are kept
+CAPTURED = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 
 _Passed = ctypes.c_char_p * 1  # a launch's arguments: where the bytes of the one lie
 
@@ -101,7 +103,8 @@ def _holes(template: bytes, other: bytes, count: int) -> list[tuple[int, int, in
 
 class Step(NamedTuple):
     """Launches that are passed the same argument; before them, so many bytes at the last address become 0, and a table
-    is written so far behind it."""
+    is written so far behind it: copied from the host's memory, or, while a CUDA graph is captured, which is replayed
+    when that is gone, by launches that are passed it."""
 
     argument: Argument
     functions: Sequence[Any]  # compiled, of cupy's
@@ -115,11 +118,12 @@ class Prepared:
     """All launches of a call but for addresses and the stream. Any thread may use it at any time: what changes is a
     table by streams, whose entries are made whole."""
 
-    __slots__ = ("_by_stream", "_clear", "_context", "_launch", "_props", "_steps", "scratch")
+    __slots__ = ("_by_stream", "_clear", "_context", "_launch", "_props", "_steps", "_writer", "scratch")
 
     def __init__(self, gpu: Any, steps: Iterable[Step], scratch: int = 0) -> None:
         """On a Gpu, which is the current one now. `scratch`: bytes at the last of the addresses."""
         self._props, self._steps, self.scratch = gpu.props, tuple(steps), scratch
+        self._writer = _writer(gpu, self._steps)
         cuda = driver()
         self._launch, self._clear = cuda.cuLaunchKernelEx, cuda.cuMemsetD8Async
         self._context = ctypes.c_void_p()
@@ -139,7 +143,9 @@ class Prepared:
         for argument, clear, table, launches in self._by_stream.get(stream) or self._on(stream):
             if clear is not None and (status := self._clear(ctypes.c_void_p(addresses[-1]), 0, *clear)):
                 self._again(status, self._clear, (ctypes.c_void_p(addresses[-1]), 0, *clear), "a memset")
-            if table is not None:
+            if table is not None and self._is_captured(stream):
+                self._write(table, addresses[-1], stream)
+            elif table is not None:
                 copy, at, *what = table
                 to = ctypes.c_void_p(addresses[-1] + at)
                 if status := copy(to, *what):
@@ -148,6 +154,21 @@ class Prepared:
             for config, function, symbol in launches:
                 if status := launch(config, function, passed, None):
                     self._again(status, launch, (config, function, passed, None), symbol)
+
+    def _is_captured(self, stream: int) -> bool:
+        state = ctypes.c_int()
+        return (
+            not driver().cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(state)) and state.value == CAPTURED
+        )
+
+    def _write(self, table: tuple[Any, ...], scratch: int, stream: int) -> None:
+        """Launches that write a table."""
+        _, at, content, *_ = table
+        config, function = _config(tables.LAUNCH, stream, self._props), ctypes.c_void_p(self._writer.kernel.ptr)
+        for part in tables.written(content, scratch + at):
+            arguments = config, function, _Passed(part), None
+            if status := self._launch(*arguments):
+                self._again(status, self._launch, arguments, tables.LAUNCH.symbol)
 
     def _on(self, stream: int) -> Any:
         """Of each step its argument, what is cleared, and its launches on a stream."""
@@ -186,6 +207,7 @@ class PreparedByCupy(Prepared):
 
     def __init__(self, gpu: Any, steps: Iterable[Step], scratch: int = 0) -> None:
         self._cupy, self._steps, self.scratch = gpu.cupy, tuple(steps), scratch
+        self._writer = _writer(gpu, self._steps)
 
     @property
     def is_filled(self) -> bool:
@@ -198,10 +220,15 @@ class PreparedByCupy(Prepared):
             for argument, functions, launches, cleared, table, table_at in self._steps:
                 if cleared:
                     self._cupy.cuda.runtime.memsetAsync(addresses[-1], 0, cleared, stream)
-                if table:
+                runtime = self._cupy.cuda.runtime
+                if table and runtime.streamIsCapturing(stream):
+                    for part in tables.written(table, addresses[-1] + table_at):
+                        by_cupy(self._writer, tables.LAUNCH, (by_value(part),))
+                elif table:
                     source = np.frombuffer(table, np.uint8).ctypes.data
-                    to_device = self._cupy.cuda.runtime.memcpyHostToDevice
-                    self._cupy.cuda.runtime.memcpyAsync(addresses[-1] + table_at, source, len(table), to_device, stream)
+                    runtime.memcpyAsync(
+                        addresses[-1] + table_at, source, len(table), runtime.memcpyHostToDevice, stream
+                    )
                 passed = argument(addresses)
                 for function, launch in zip(functions, launches, strict=True):
                     by_cupy(function, launch, (by_value(passed),))
@@ -248,6 +275,11 @@ class Config(ctypes.Structure):
         ("attributes", ctypes.POINTER(Attribute)),
         ("count", ctypes.c_uint),
     )
+
+
+def _writer(gpu: Any, steps: Sequence[Step]) -> Any:
+    """What writes tables while a CUDA graph is captured, when nothing could be compiled; None where there are none."""
+    return gpu.functions(tables.CODE)[0] if any(step.table for step in steps) else None
 
 
 def _copy(step: Step, stream: int) -> tuple[Any, ...] | None:

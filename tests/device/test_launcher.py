@@ -92,6 +92,26 @@ def test_scratch_that_must_be_zero_is_cleared_on_the_stream_before_the_launches(
     assert [symbol for symbol, *_ in driver.launched] == ["memset", "first", "second"]
 
 
+def test_a_table_is_copied_or_where_a_graph_is_captured_written_by_launches_that_hold_it(driver):
+    """A graph is replayed when the host's memory is gone; an argument has 4 KB."""
+    table = random.Random(2).randbytes(2 * 4016 + 48)
+    gpu = SimpleNamespace(props=H100, functions=lambda plan: [driver.function(x.symbol) for x in plan.launches])
+    step = Step(Argument(make, 3), [driver.function("first")], STEPS[:1], 0, table, 4096)
+    one, at = Prepared(gpu, [step]), ADDRESSES[2] + 4096
+    one.enqueue(ADDRESSES, 5)
+    assert driver.launched[0] == ("copy", 5, (at, table), False)
+    driver.launched, driver.capturing = [], True
+    one.enqueue(ADDRESSES, 5)
+    *parts, last = driver.launched
+    assert last[0] == "first" and [part[:2] for part in parts] == [("tablewriter", 5)] * 3
+    found = b""
+    for _, _, passed, _ in parts:
+        to, words, _ = struct.unpack_from("<Qii", passed)
+        assert to == at + len(found) and len(passed) == 4032
+        found += passed[16 : 16 + 4 * words]
+    assert found == table
+
+
 def test_a_thread_without_a_context_gets_the_gpus_and_asks_again(driver):
     one, driver.contexts = call(driver, cleared=20), set()
     for _ in range(2):

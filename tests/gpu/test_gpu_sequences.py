@@ -195,15 +195,69 @@ def test_torch_layers_of_padded_batches_learn(torch):
     assert not ours[1][1, :, 64:].any() and not ours[0][3].any()
 
 
-def test_a_graph_that_is_captured_refuses_the_table_of_sequences(torch):
+@pytest.mark.parametrize("change", [{}, {"softcap": 2.0}])
+def test_a_graph_of_sequences_computes_what_is_in_the_arrays_when_it_is_replayed(torch, change):
+    """Its table is its own: many calls lie between, which use the host's memory and the GPU's for other ones."""
+    lengths = [LENGTHS[n % len(LENGTHS)] for n in range(240)]  # a table of more than a launch's argument
+    do, q, k, v = packed(torch, FLOAT16, lengths, 64)
+    starts = starts_of(lengths)
+    asked = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "causal": True, "layout": "BNHD", **change}
+
+    def step():
+        o, lse = attention(q, k, v, return_lse=True, **asked)
+        return o, lse, *attention_backward(do, q, k, v, o, lse, **asked)
+
+    step()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        made = step()
+    for seed in (1, 2):
+        for x, other in zip((do, q, k, v), packed(torch, FLOAT16, lengths, 64, seed=seed), strict=True):
+            x.copy_(other)
+        for n in range(20):
+            others = [0, n + 1, n + 301]
+            some = packed(torch, FLOAT16, [n + 1, 300], 64)[1:]
+            attention(*some, layout="BNHD", cu_seqlens_q=others, cu_seqlens_k=others)
+        graph.replay()
+        torch.cuda.synchronize()
+        for found, expected in zip(made, step(), strict=True):
+            assert torch.equal(found, expected)
+
+
+def test_a_graph_that_is_captured_refuses_numbers_on_a_gpu(torch):
     _, q, k, v = packed(torch, FLOAT16, LENGTHS, 64)
     starts = starts_of(LENGTHS)
     on_gpu = torch.tensor(starts, device="cuda")
     before = attention(q, k, v, cu_seqlens_q=starts, cu_seqlens_k=starts, layout="BNHD")
-    attention(q, k, v, cu_seqlens_q=starts, cu_seqlens_k=starts, layout="BNHD")  # which is found from now on
     torch.cuda.synchronize()
-    for given, words in ((starts, "which a CUDA graph cannot keep"), (on_gpu, "cannot be waited for")):
-        with pytest.raises(ValueError, match=words), torch.cuda.graph(torch.cuda.CUDAGraph()):
-            attention(q, k, v, cu_seqlens_q=given, cu_seqlens_k=starts, layout="BNHD")
-        torch.cuda.synchronize()
+    with pytest.raises(ValueError, match="cannot be waited for"), torch.cuda.graph(torch.cuda.CUDAGraph()):
+        attention(q, k, v, cu_seqlens_q=on_gpu, cu_seqlens_k=starts, layout="BNHD")
+    torch.cuda.synchronize()
     assert torch.equal(attention(q, k, v, cu_seqlens_q=starts, cu_seqlens_k=starts, layout="BNHD"), before)
+
+
+@pytest.mark.parametrize("dtype", [FLOAT16, FLOAT32])
+def test_packed_sequences_have_masks_slopes_and_padding_of_their_own(torch, dtype):
+    """As the CPU computes them."""
+    do, q, k, v = packed(torch, dtype, LENGTHS, 64)
+    count, longest, starts = len(LENGTHS), max(LENGTHS), starts_of(LENGTHS)
+    random = torch.Generator("cuda").manual_seed(3)
+    mask = torch.randn(count, 1, longest, longest, generator=random, device="cuda")
+    slopes = torch.rand(count, 4, generator=random, device="cuda") * 0.3
+    used = [n - n // 5 for n in LENGTHS]
+    asked = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "q_lengths": used, "lengths": used, "layout": "BNHD"}
+    for more in ({"alibi_slopes": slopes, "causal": True}, {"attn_mask": mask, "score": "s * (b + 1) / 8"}):
+        masked = {"mask_gradient": True} if "attn_mask" in more else {}
+        o, lse = attention(q, k, v, return_lse=True, kernel=KERNEL[dtype], **asked, **more)
+        made = attention_backward(do, q, k, v, o, lse, **asked, **more, **masked)
+        three = attention_backward(do, q, k, v, o, lse, **asked, **more)
+        on_cpu = {name: x.cpu().numpy() if hasattr(x, "cpu") else x for name, x in more.items()}
+        given = [x.float().cpu().numpy() for x in (do, q, k, v)]
+        right = attention(*given[1:], return_lse=True, **asked, **on_cpu)
+        right += attention_backward(*given, *right, **asked, **on_cpu, **masked)
+        np.testing.assert_allclose(o.float().cpu(), right[0], atol=2 * ERROR[dtype])
+        for found in (made, three):
+            for x, expected in zip(found, right[2:], strict=False):
+                error = np.abs(x.float().cpu().numpy() - expected).max()
+                assert error <= 4 * ALLOWED[dtype] * max(1, np.abs(expected).max())

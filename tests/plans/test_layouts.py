@@ -13,7 +13,7 @@ import pytest
 from helpers import ROOT
 from needs import needs
 
-from hw4cli.plans import columns, gradients, kernels16
+from hw4cli.plans import columns, gradients, kernels16, tables
 from hw4cli.plans.backward import Arrays as GradientArrays
 from hw4cli.plans.backwardcut import Cut
 from hw4cli.plans.half import LOG2E, Arrays
@@ -36,7 +36,7 @@ HOST = """
 typedef unsigned short Element;
 struct float2 {{ float x, y; }};
 struct QueryScale; struct KeyScale; struct Span;
-constexpr int MOST = {most}, SCORE_VIEWS = {views};
+constexpr int MOST = {most}, SCORE_VIEWS = {views}, MOST_WORDS = {words};
 {structs}
 template <class T> const char* code() {{
     if (std::is_pointer<T>()) return "Q";
@@ -89,7 +89,7 @@ def structs_in(files, scored):
                 parts |= {word for word in re.findall(r"\w+", kind) if word in found}
                 for one in re.split(r",\s*", names):
                     array = re.fullmatch(r"(\w+)\[(\w+)\]", one)
-                    sizes = {"MOST": columns.MOST, "SCORE_VIEWS": VIEWS}
+                    sizes = {"MOST": columns.MOST, "SCORE_VIEWS": VIEWS, "MOST_WORDS": tables.MOST_WORDS}
                     size = array and (int(array[2]) if array[2].isdigit() else sizes.get(array[2], 1))
                     places = [f"{array[1]}[{n}]" for n in range(size)] if array else [one]
                     deeper = inner.members if inner and inner.members != ["opaque[0]"] else None
@@ -113,7 +113,8 @@ def layout(name, files, folder, scored=False):
     """Of each member of a struct its offset and its code of Python's struct module; and the size of the whole."""
     structs = structs_in(files, scored)
     shown = "\n".join(f"    SHOW({member})" for member in structs[name].members)
-    source = HOST.format(most=columns.MOST, views=VIEWS, structs=texts_for(name, structs), name=name, shown=shown)
+    numbers = {"most": columns.MOST, "views": VIEWS, "words": tables.MOST_WORDS}
+    source = HOST.format(**numbers, structs=texts_for(name, structs), name=name, shown=shown)
     (folder / "layout.cpp").write_text(source)
     subprocess.run(["g++", "-std=c++17", "-w", "layout.cpp", "-o", "layout"], cwd=folder, check=True)
     printed = subprocess.run([folder / "layout"], capture_output=True, text=True, check=True).stdout.splitlines()
@@ -432,6 +433,14 @@ def test_copies_of_columns(tmp_path):
     assert len(found) == columns.MOST * len(expected)
 
 
+def test_tables_are_cut_into_what_launches_are_passed(tmp_path):
+    table = struct.pack("<1500i", *range(1500))
+    parts = [passed(one, "TablePart", ["tablewriter.cu"], tmp_path) for one in tables.written(table, 1 << 40)]
+    assert [(one["to"], one["words"]) for one in parts] == [(1 << 40, 1004), ((1 << 40) + 4016, 496)]
+    words = [one[f"word[{n}]"] for one in parts for n in range(one["words"])]
+    assert words == [*range(1500)]
+
+
 def test_every_kernels_parameters_are_tested_here():
     declared = {
         name
@@ -442,4 +451,4 @@ def test_every_kernels_parameters_are_tested_here():
         )
     }
     tested = {"Params", "HalfParams", "HalfShortParams", "HalfMmaParams", "HalfSplitParams", "HalfCoresParams"}
-    assert declared == {*tested, "BackwardParams", "PiecesParams", "TiledParams", "CopyParams"}
+    assert declared == {*tested, "BackwardParams", "PiecesParams", "TiledParams", "CopyParams", "TablePart"}

@@ -1,4 +1,5 @@
-"""CUDA's driver that there is not: it notes launches, or has them executed, and refuses what it is told to refuse."""
+"""CUDA's driver that there is not: it notes launches, or has them executed, or captures them, and refuses what it is
+told to refuse."""
 
 import ctypes
 import threading
@@ -14,11 +15,24 @@ CONTEXT = 0xC0FFEE
 
 class Driver:
     """`launched`: symbol, stream, the argument's bytes, whether it may begin early. `refusals`: the status of each of
-    the next calls that launch. A thread has a context once it is given one, if `contexts` is a set of threads."""
+    the next calls that launch. A thread has a context once it is given one, if `contexts` is a set of threads. While it
+    is `capturing`, what is enqueued is executed by `replay` alone."""
 
     def __init__(self):
         self.launched, self.refusals, self.encoded, self.contexts = [], [], [], None
+        self.capturing, self._captured = False, []
         self._functions = {}
+
+    def replay(self):
+        """Execute what was captured."""
+        for work in self._captured:
+            work()
+
+    def _execute(self, work):
+        if self.capturing:
+            self._captured.append(work)
+        else:
+            work()
 
     def function(self, symbol, run=None):
         """A compiled function, as cupy holds it; `run` executes a launch: of the grid, the block, shared bytes, the
@@ -41,7 +55,8 @@ class Driver:
             assert not at.count or (at.attributes[0].id, at.attributes[0].value) == (PROGRAMMATIC, 1)
             self.launched.append((symbol, at.stream or 0, argument, bool(at.count)))
             if run:
-                run(at.sizes[0], at.sizes[3], at.sizes[6], argument)
+                sizes = at.sizes[0], at.sizes[3], at.sizes[6]
+                self._execute(lambda: run(*sizes, argument))
         return status
 
     def cuMemsetD8Async(self, at, byte, size, stream):  # noqa: N802
@@ -49,8 +64,22 @@ class Driver:
         if not status:
             self.launched.append(("memset", stream.value or 0, (at.value, byte, size.value), False))
             if self._functions and any(run for _, run in self._functions.values()):
-                ctypes.memset(at.value, byte, size.value)
+                place, count = at.value, size.value
+                self._execute(lambda: ctypes.memset(place, byte, count))
         return status
+
+    def cuMemcpyHtoDAsync_v2(self, at, source, size, stream):  # noqa: N802
+        assert not self.capturing, "a graph would copy from memory that is not its own"
+        status = self._status()
+        if not status:
+            self.launched.append(("copy", stream.value or 0, (at.value, source[: size.value]), False))
+            if self._functions and any(run for _, run in self._functions.values()):
+                ctypes.memmove(at.value, source, size.value)
+        return status
+
+    def cuStreamIsCapturing(self, stream, at):  # noqa: N802
+        ctypes.cast(at, ctypes.POINTER(ctypes.c_int))[0] = int(self.capturing)
+        return 0
 
     def cuCtxGetCurrent(self, at):  # noqa: N802
         ctypes.cast(at, ctypes.POINTER(ctypes.c_void_p))[0] = CONTEXT

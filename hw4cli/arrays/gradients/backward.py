@@ -20,7 +20,6 @@ from hw4cli.arrays.sequences import (
     Sequences,
     asked,
     four_dimensions,
-    is_enqueued,
     lse_of,
     part_of,
     sequences_of,
@@ -119,8 +118,7 @@ def _of_sequences(
     """The gradients of sequences of several lengths, or of whole arrays whose scores are changed: all arguments are
     checked before any is computed."""
     key = causal, align, scale, layout, kernel, True, window, *numbers
-    at_once = is_enqueued(arrays[1])  # a CUDA graph cannot keep a table of the host's
-    is_known = type(causal) is bool and are_plain(key[:5]) and words is None and at_once
+    is_known = type(causal) is bool and are_plain(key[:5]) and words is None
     if (found := _repeated(key, arrays, is_known)) is not None:
         return found
     do, q, k, v, o, lse = arrays
@@ -146,7 +144,7 @@ def _of_sequences(
         each = sequences.of(work, align)
         launches = None
         if each.sequences:
-            launches = backward_on_gpu(each, given, log_sums, made, kernel, views=changes.views, at_once=at_once)
+            launches = backward_on_gpu(each, given, log_sums, made, kernel, views=changes.views)
         if is_known and launches:
             BACKWARD.put(key, arrays, call_of(given[0], launches, results, gaps=not all(fills)))
         return results[0], results[1], results[2]
@@ -328,13 +326,11 @@ def backward_on_gpu(
     whole: bool = True,
     views: tuple[int, ...] = (),
     dscore: int = 0,
-    at_once: bool = True,
 ) -> Prepared | None:
     """Enqueue the launches that write dQ, dK and dV, from q, k, v, o and do, on the arrays' current stream; those of
     the fastest kernel, or of the one named. `whole`: o and lse are of these keys, and of no others. `views`: the
     addresses of the arrays that a score names; `dscore`: that of the float32 (batch, heads, Nq, Nk) of zeros in which
-    the gradients of its scores are wanted. `at_once`: one call may compute sequences of several lengths, by a table in
-    the host's memory.
+    the gradients of its scores are wanted.
 
     Returns the launches if they are all that arrays of these kinds need: for the addresses of q, k, v, o, do, dq, dk,
     dv, the LSE and scratch."""
@@ -345,7 +341,7 @@ def backward_on_gpu(
             operands, work = (*staged.given, *staged.made), work.of_one_width
             for x in operands:
                 check_rows(x)
-            launches = kernels.prepared(work, tuple(x.strides[:3] for x in operands), kernel, whole, at_once)
+            launches = kernels.prepared(work, tuple(x.strides[:3] for x in operands), kernel, whole)
             scratch = empty_like(lse, (launches.scratch // FLOAT,))  # of the arrays' library: a graph may capture it
             scores = (dscore,) if work.score and work.score.gradient else ()
             addresses = (*(x.address for x in operands), *views, *scores, lse.address, address_of(scratch))

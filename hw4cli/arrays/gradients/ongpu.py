@@ -39,15 +39,12 @@ class BackwardOnGpu:
         addresses = *(m.data for m in arrays.matrices), *arrays.views, *scores, arrays.lse, arrays.scratch
         launches.enqueue(addresses, stream.ptr)
 
-    def _prepare(
-        self, work: Workload, steps: tuple[Steps, ...], kernel: str = AUTO, whole: bool = True, at_once: bool = True
-    ) -> Prepared:
+    def _prepare(self, work: Workload, steps: tuple[Steps, ...], kernel: str = AUTO, whole: bool = True) -> Prepared:
         """The launches for q, k, v, o, do, dq, dk and dv of these strides: their addresses, those of the arrays that a
         score names, of its gradients if they are wanted, of the LSE and of scratch are asked for. Compiles the kernels,
-        on the current device. Where no kernel computes sequences of several lengths `at_once`, by a table in the host's
-        memory, they are computed one run of equal lengths after the other, each by the kernel that is the fastest for
-        it."""
-        if work.sequences and not (at_once and choice.is_at_once(work, self.gpu.props, kernel)):
+        on the current device. Where no kernel computes sequences of several lengths at once, they are computed one run
+        of equal lengths after the other, each by the kernel that is the fastest for it."""
+        if work.sequences and not choice.is_at_once(work, self.gpu.props, kernel):
             parts = [self._of_run(work, run, steps, kernel) for run in runs(work.sequences)]
             return prepared(self.gpu, [step for step, _ in parts], max(scratch for _, scratch in parts))
         planned = self.planned(work, kernel)
