@@ -32,6 +32,7 @@ from hw4cli.problem.workload import WIDEST
 
 Drawn = tuple[str, dict[str, Any]]
 MOST_TRIES, PAUSE_SECONDS = 20, 3  # of a test for which the GPU's memory is too small beside the others
+NOT_BEGUN = "not begun"
 WHOLE = 5000  # more than a test has rows or keys
 
 
@@ -274,12 +275,13 @@ def worker(suite: Suite, checkout: Path, device: str, mine: list[Drawn], until: 
     """Runs tests until the time is over, and reports of each whether it passed."""
     made = tests_of(suite, checkout, device)
     for one in mine:
-        end = ("not begun", "") if time.time() > until else ending(vars(made)[one[0]], one[1])
+        end = (NOT_BEGUN, "") if time.time() > until else ending(vars(made)[one[0]], one[1])
         found.put((words(one), *end))
 
 
 def summary(ends: dict[str, list[tuple[str, str]]]) -> list[dict[str, Any]]:
-    """A row for each test, with how many of its parameters ended in which way; and one for each that did not pass."""
+    """A row for each test, with how many of its parameters ended in which way; and one for each that began and did not
+    pass."""
     counts: dict[str, dict[str, int]] = {}
     for end, those in ends.items():
         for name, _ in those:
@@ -287,7 +289,10 @@ def summary(ends: dict[str, list[tuple[str, str]]]) -> list[dict[str, Any]]:
             of_test[end] = of_test.get(end, 0) + 1
     rows: list[dict[str, Any]] = [{"test": name, **counts[name]} for name in sorted(counts)]
     return rows + [
-        {"test": name, "end": end, "why": why} for end, those in ends.items() if end != "passed" for name, why in those
+        {"test": name, "end": end, "why": why}
+        for end, those in ends.items()
+        if end not in ("passed", NOT_BEGUN)
+        for name, why in those
     ]
 
 

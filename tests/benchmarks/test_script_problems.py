@@ -40,7 +40,7 @@ def test_a_folder_that_is_not_there_is_named_before_anything_is_measured(module,
 
 
 @quick_of_each(1)
-@pytest.mark.parametrize("module", ["scaling", "without_warpgroups", "decoding"])
+@pytest.mark.parametrize("module", ["scaling", "without_warpgroups", "decoding", "splits"])
 def test_a_machine_without_a_gpu_is_named_at_once(module, tmp_path):
     result = call(sys.executable, "-m", f"benchmarks.measure.{module}", "--output", tmp_path / "record")
     assert result.returncode == 3
@@ -68,6 +68,7 @@ def test_a_file_that_is_not_there_is_a_sentence(words, tmp_path):
         (("indigo3", "gone", "-o", "made"), "gone: generate_all_codes.py has not been run"),
         (("reported", "gone", "-o", "made"), "gone has no commit"),
         (("flash_attn_tests", "gone"), "gone has no tests/test_flash_attn.py"),
+        (("flash_attn_tests", "gone", "--hopper"), "gone has no hopper/test_flash_attn.py"),
     ],
     ids=lambda value: "-".join(value[:2]) if isinstance(value, tuple) else "",
 )

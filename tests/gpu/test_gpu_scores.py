@@ -179,23 +179,23 @@ def three(torch, dtype, N, d):
 
 
 @pytest.mark.parametrize("dtype", [FLOAT16, FLOAT32])
-def test_packed_sequences_have_rows_and_keys_of_their_own_and_the_batch_0(torch, dtype):
+def test_packed_sequences_have_rows_keys_and_slopes_of_their_own(torch, dtype):
     lengths = [0, 1, 300, 129, 700]
     starts, case = np.cumsum([0, *lengths]).tolist(), cases(1, 4, 700, 700)["a table of buckets"]
     case = cases(1, 4, 700, 700)["documents"] if dtype == FLOAT32 else case
     arrays = [x[0] for x in tensors(torch, dtype, sum(lengths), sum(lengths), 64)]
-    asked = on_gpu(torch, case.asked) | {"alibi_slopes": torch.tensor([0.5, 0.2, 0.1, 0.0], device="cuda")}
+    slopes = np.float32([[0.5, 0.2, 0.1, 0.0]]) / np.float32([[1], [2], [3], [1], [4]])
+    asked = on_gpu(torch, case.asked) | {"alibi_slopes": torch.from_numpy(slopes).cuda()}
     found = computed(arrays, asked, kernel=KERNEL[dtype], causal=True, cu_seqlens_q=starts, cu_seqlens_k=starts)
-    slopes = np.array([0.5, 0.2, 0.1, 0.0])
-    for first, end in itertools.pairwise(starts):
+    for n, (first, end) in enumerate(itertools.pairwise(starts)):
         if first == end:
             continue
         count = end - first
         parts = [x[None, :, first:end].double().cpu().numpy() for x in arrays]
         change, keep = case.formulas(count, count, visible(count, count, True))
 
-        def sloped(s, b, h, i, j, by=change):
-            return by(s - slopes[h] * abs(i - j), b, h, i, j)
+        def sloped(s, b, h, i, j, by=change, n=n):
+            return by(s - slopes[n, h] * abs(i - j), b, h, i, j)
 
         right = exact(*parts, sloped, keep)
         assert_right([x[None, :, first:end] for x in found], right, dtype)
