@@ -78,6 +78,11 @@ def os_error(error: OSError, doing: str) -> MachineError:
     return MachineError(f"cannot {doing}: {error.strerror or error}")
 
 
+LONGEST_LINE = 160  # letters of an error of somebody else's
+
+
 def first_line(error: Exception) -> str:
-    """What an error of somebody else's says first: its first line, or its name where it says nothing."""
-    return (str(error).splitlines() or [type(error).__name__])[0]
+    """What an error of somebody else's says first: its first line, cut where that is long, or its name where it says
+    nothing."""
+    line = (str(error).splitlines() or [type(error).__name__])[0]
+    return line if len(line) <= LONGEST_LINE else f"{line[: LONGEST_LINE - 1]}…"

@@ -185,12 +185,11 @@ def quoted(*workloads: str) -> str:
     return " ".join(f"'{one}'" if " " in one else one for one in workloads)
 
 
-# What is timed beside the newest peers: long rows first, then those of a language model's batches, BERT, GPT-2, and two
-# that are short or of no tile's size.
+# What is timed beside the newest peers: long rows first, then those of a language model's batches, BERT and GPT-2.
 BESIDE_PEERS = quoted(
     *("tilelang", "tilelang-causal", "lm8k", "lm8k-causal", "lm16k-wide", "lm16k", "heads64"),
     *(f"B={B} H={H} N={N} d=128 dtype=bf16 causal" for B, H, N in ((4, 32, 4096), (8, 32, 2048), (16, 16, 1024))),
-    *("B=32 H=12 N=512 d=64 dtype=fp16", "gpt2", "H=8 N=64 d=64 dtype=bf16", "B=3 H=7 N=4099 d=96 dtype=bf16 causal"),
+    *("B=32 H=12 N=512 d=64 dtype=fp16", "gpt2"),
 )
 
 
@@ -248,7 +247,9 @@ def of_arrays() -> dict[str, Recipe]:
         ),
         "decode": Recipe("GPU-decode.json", "few rows and many keys, beside a copy", "benchmarks.measure.decoding"),
         "sequences": Recipe(
-            "sequences/GPU.json", "packed sequences of several lengths, beside torch's", "benchmarks.measure.sequences"
+            "sequences/GPU.json",
+            "packed sequences of several lengths, beside the peers that are there",
+            "benchmarks.measure.sequences",
         ),
         "scores": Recipe(
             "scores/GPU.json",
@@ -256,13 +257,20 @@ def of_arrays() -> dict[str, Recipe]:
             "benchmarks.measure.scores",
         ),
         "windows": Recipe(
-            "windows/GPU.json", "windows of keys, beside all keys and torch's", "benchmarks.measure.windows"
+            "windows/GPU.json",
+            "windows of keys, beside all keys and the peers that are there",
+            "benchmarks.measure.windows",
         ),
         "wide": Recipe("wide/GPU.json", "rows of more than 128 columns, beside torch's", "benchmarks.measure.wide"),
         "exactness": Recipe(
             "GPU-exactness.json",
             "16 bits: the largest error of 1024 rows, and the norm's",
             f"{bench} half half_mma half_split half_cores {numbers} --peers cudnn,fa2 --samples 3",
+        ),
+        "float32": Recipe(
+            "errors/GPU-float32.json",
+            "float32 numbers by full, TF32 and 16-bit products: errors beside rates",
+            "benchmarks.measure.float32",
         ),
         "schedules": Recipe(
             "figures/GPU-schedules.json", "`half` in each schedule", "benchmarks.measure.ofarrays schedules"
@@ -324,7 +332,7 @@ def of_gradients() -> dict[str, Recipe]:
             "GPU-gradients-peers.json",
             "the backward pass beside the newest peers, with the energy of a run (those that are installed)",
             f"{bench} {BESIDE_PEERS} --pass bwd --peers 'cudnn,flash-attn-4?,flash-attn-4-deterministic?,"
-            "cudnn-frontend?,cudnn-frontend-deterministic?,cudnn-blocks?' --samples 10 --sustained",
+            "cudnn-frontend-deterministic?,cudnn-blocks?' --samples 10 --sustained",
         ),
         "designs": Recipe(
             "GPU-designs.json",

@@ -1,11 +1,11 @@
-"""Packed sequences of several lengths beside torch's FlashAttention 2.
+"""Packed sequences of several lengths beside FlashAttention 2 and 4, cuDNN and FlexAttention.
 
     python -m benchmarks.measure.sequences --output benchmarks/sequences/h200.json
 
 Lengths are drawn log-normally from a seed: of documents and requests (32 heads on 8 of K and V, d = 128), and of
-sentences (12 heads, d = 64). Each answer is first held beside float64's, of the shortest, the longest and one more
-sequence. Times are of whole calls one behind the other, by CUDA events; ours and the peer take turns, and medians
-count.
+sentences (12 heads, d = 64). Each answer, the peers' too, is first held beside float64's, of the shortest, the longest
+and one more sequence; a peer that is not installed or is wrong is left out, with the reason. Times are of whole calls
+one behind the other, by CUDA events; all take turns, and medians count.
 """
 
 import argparse
@@ -16,6 +16,7 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
+from benchmarks.measure.peers import Call, beside
 from benchmarks.measure.scripts import end_with, new_file, say, write_record
 
 # How many sequences, the median and the spread of their lengths, the least and the most; heads, heads of K and V, d.
@@ -40,7 +41,7 @@ def lengths_of(count: int, median: int, spread: float, least: int, most: int) ->
 
 
 class Mix:
-    """Tensors of a mix, and functions of ours and of the peer."""
+    """Tensors of a mix, and our functions."""
 
     def __init__(self, lengths: list[int], heads: tuple[int, int, int], causal: bool) -> None:
         import torch
@@ -69,16 +70,9 @@ class Mix:
             lambda: attention_backward(self.do, self.q, self.k, self.v, o, lse, **asked),
         )
 
-    def fa2(self) -> tuple[Callable[[], Any], Callable[[], Any]]:
-        """torch's FlashAttention 2, without what torch does around it."""
-        aten, most = self.torch.ops.aten, max(self.lengths)
-        starts = self.torch.tensor(self.starts, device="cuda", dtype=self.torch.int32)
-        sizes = (starts, starts, most, most, 0.0, self.causal)
-        o, lse, seed, offset, _ = aten._flash_attention_forward(self.q, self.k, self.v, *sizes, False)
-        return (
-            lambda: aten._flash_attention_forward(self.q, self.k, self.v, *sizes, False)[0],
-            lambda: aten._flash_attention_backward(self.do, self.q, self.k, self.v, o, lse, *sizes, seed, offset),
-        )
+    def call(self) -> Call:
+        """What the peers are asked for."""
+        return Call(self.q, self.k, self.v, self.do, self.causal, starts=tuple(self.starts))
 
     def check(self, o: Any, gradients: Any) -> None:
         """Raise RuntimeError unless O and dQ of three sequences are near float64's."""
@@ -116,12 +110,21 @@ def milliseconds(torch: Any, ways: dict[str, Callable[[], Any]]) -> dict[str, fl
     return {name: statistics.median(times) for name, times in found.items()}
 
 
+def shown(times: dict[str, float], absent: dict[str, str]) -> str:
+    """Times and what is missing, in a line."""
+    return ", ".join(
+        [*(f"{one} {ms:.3f} ms" for one, ms in times.items()), *(f"no {one}: {why}" for one, why in absent.items())]
+    )
+
+
 def measure(name: str, causal: bool) -> list[dict[str, Any]]:
     """The rows of a mix, forward and backward."""
     drawn, heads = MIXES[name]
     mix = Mix(lengths_of(*drawn), heads, causal)
-    ways = {"hw4": mix.ours(), "fa2": mix.fa2()}
-    mix.check(ways["hw4"][0](), ways["hw4"][1]())
+    ours = mix.ours()
+    mix.check(ours[0](), ours[1]())
+    peers, absent = beside(mix.call(), mix.check)
+    ways = {"hw4": ours, **peers}
     rows = []
     for place, direction in enumerate(("forward", "backward")):
         times = milliseconds(mix.torch, {peer: made[place] for peer, made in ways.items()})
@@ -131,10 +134,10 @@ def measure(name: str, causal: bool) -> list[dict[str, Any]]:
                 **{"mix": name, "sequences": len(mix.lengths), "tokens": mix.starts[-1], "shortest": min(mix.lengths)},
                 **{"longest": max(mix.lengths), "heads": heads[0], "kv_heads": heads[1], "d": heads[2]},
                 **{"dtype": "bfloat16", "causal": causal, "pass": direction, "status": "ok", "ms": times},
-                **{"tflops": flops / times["hw4"] / 1e9},
+                **{"tflops": flops / times["hw4"] / 1e9, "absent": absent},
             }
         )
-        say(f"{name}, causal={causal}, {direction}: " + ", ".join(f"{one} {ms:.3f} ms" for one, ms in times.items()))
+        say(f"{name}, causal={causal}, {direction}: " + shown(times, absent))
     return rows
 
 

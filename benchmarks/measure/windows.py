@@ -1,18 +1,19 @@
-"""Windows of keys beside the same kernels without one, and beside torch's FlashAttention 2.
+"""Windows of keys beside the same kernels without one, and beside FlashAttention 2 and 4, cuDNN and FlexAttention.
 
     python -m benchmarks.measure.windows --output benchmarks/windows/h200.json
 
-Each answer is first held beside float64's, of some rows of two heads. Times are of whole calls one behind the other, by
+Each answer, the peers' too, is first held beside float64's, of some rows of two heads; a peer that is not installed,
+does not take the window or is wrong is left out, with the reason. Times are of whole calls one behind the other, by
 CUDA events, all ways in turns; medians count. What a window could cost is the share of the pairs that are in it.
 """
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any, NamedTuple
 
+from benchmarks.measure.peers import Call, Way, beside, fa2
 from benchmarks.measure.scripts import end_with, say
-from benchmarks.measure.sequences import ALLOWED, SEED, milliseconds, record
+from benchmarks.measure.sequences import ALLOWED, SEED, milliseconds, record, shown
 from hw4cli.arrays.arguments import Window, masked
 from hw4cli.problem.workload import BFLOAT16, BOTTOM_RIGHT, Workload
 
@@ -45,11 +46,10 @@ CASES = (
     Case((8, 12, 12, 4096, 64), (128, 128)),
     Case((1, 16, 16, 32768, 64), (4095, 0), causal=True),
 )
-Way = Callable[[], Any]
 
 
 class Tensors:
-    """Those of a case, and functions of ours and of the peer."""
+    """Those of a case, and our functions."""
 
     def __init__(self, case: Case) -> None:
         import torch
@@ -74,18 +74,9 @@ class Tensors:
             lambda: attention_backward(self.do, self.q, self.k, self.v, o, lse, **asked),
         )
 
-    def fa2(self, window: Window | None) -> tuple[Way, Way]:
-        """torch's FlashAttention 2, without what torch does around it."""
-        aten, N = self.torch.ops.aten, self.q.shape[1]
-        left, right = window or (-1, -1)
-        sides = {"window_size_left": left, "window_size_right": 0 if self.case.causal else right} if window else {}
-        sizes = (None, None, N, N, 0.0, self.case.causal)
-        o, lse, seed, offset, _ = aten._flash_attention_forward(self.q, self.k, self.v, *sizes, False, **sides)
-        given = self.do, self.q, self.k, self.v, o, lse
-        return (
-            lambda: aten._flash_attention_forward(self.q, self.k, self.v, *sizes, False, **sides)[0],
-            lambda: aten._flash_attention_backward(*given, *sizes, seed, offset, **sides),
-        )
+    def call(self, window: Window | None) -> Call:
+        """What the peers are asked for."""
+        return Call(self.q, self.k, self.v, self.do, self.case.causal, window)
 
     def check(self, o: Any, gradients: Any) -> None:
         """Raise RuntimeError unless O and dQ of some rows of two heads are near float64's."""
@@ -109,13 +100,11 @@ class Tensors:
 def measure(case: Case) -> list[dict[str, Any]]:
     """The rows of a case, forward and backward."""
     tensors = Tensors(case)
-    ways = {
-        "hw4": tensors.ours(case.window),
-        "hw4 full": tensors.ours(None),
-        "fa2": tensors.fa2(case.window),
-        "fa2 full": tensors.fa2(None),
-    }
-    tensors.check(ways["hw4"][0](), ways["hw4"][1]())
+    ours = tensors.ours(case.window)
+    tensors.check(ours[0](), ours[1]())
+    peers, absent = beside(tensors.call(case.window), tensors.check)
+    full = {"hw4 full": tensors.ours(None), "fa2 full": fa2(tensors.call(None))}
+    ways = {"hw4": ours, **peers, **full}
     rows = []
     for place, direction in enumerate(("forward", "backward")):
         times = milliseconds(tensors.torch, {name: made[place] for name, made in ways.items()})
@@ -124,11 +113,10 @@ def measure(case: Case) -> list[dict[str, Any]]:
             {
                 **{"sizes": case.sizes, "window": case.window, "causal": case.causal, "dtype": BFLOAT16},
                 **{"pass": direction, "status": "ok", "ms": times, "tflops": flops / times["hw4"] / 1e9},
-                **{"share": case.work.pairs / case.full.pairs},
+                **{"share": case.work.pairs / case.full.pairs, "absent": absent},
             }
         )
-        shown = ", ".join(f"{one} {ms:.3f} ms" for one, ms in times.items())
-        say(f"{case.sizes}, window {case.window}, causal={case.causal}, {direction}: {shown}")
+        say(f"{case.sizes}, window {case.window}, causal={case.causal}, {direction}: {shown(times, absent)}")
     return rows
 
 

@@ -1,6 +1,6 @@
 """Tables of attention of arrays: beside peers, without rest, decoding beside a copy, errors."""
 
-from benchmarks.pages.table import Record, Table, beside, made, timed, times
+from benchmarks.pages.table import PACKAGES, Record, Table, beside, made, timed, times
 from hw4cli.lab.arrays.named import described
 from hw4cli.lab.tables import workload_of
 from hw4cli.show.leaderboard.contest import Contest
@@ -82,16 +82,20 @@ def _number(value: float | None, form: str) -> str:
 
 
 def _not_computed(record: Record) -> str:
-    """The peers of a record that failed or were wrong, each with its reasons and where; "" if there are none."""
-    cases: dict[tuple[str, str], list[str]] = {}
-    for row in record["rows"]:
-        if row["status"] != "ok":
-            name = f"`{row['case']}`" if " " not in row["case"] else row["case"]
-            cases.setdefault((_named(row), row["reason"]), []).append(name)
+    """The kernels and peers of a record that failed or were wrong, each with its reasons and where; "" if none did."""
+    failed = [row for row in record["rows"] if row["status"] != "ok"]
+    names = [f"`{row['case']}`" if " " not in row["case"] else row["case"] for row in failed]
     every = len(dict.fromkeys(row["case"] for row in record["rows"]))
+    return _reasons([(_named(row), row["reason"], name) for row, name in zip(failed, names, strict=True)], every)
+
+
+def _reasons(missing: list[tuple[str, str, str]], every: int) -> str:
+    """In a sentence, what is missing, why, and where, of `every` places; "" if nothing is."""
+    places: dict[tuple[str, str], dict[str, None]] = {}
+    for name, why, place in missing:
+        places.setdefault((name, why), {})[place] = None
     said = [
-        f"{kernel} ({'all' if len(names) == every else ', '.join(names)}): {reason}"
-        for (kernel, reason), names in cases.items()
+        f"{name} ({'all' if len(found) == every else ', '.join(found)}): {why}" for (name, why), found in places.items()
     ]
     return f"Not computed: {'; '.join(said)}." if said else ""
 
@@ -144,30 +148,38 @@ def decoding(record: Record) -> Table:
     return Table(header, lines)
 
 
+# The peers of measure/peers.py: the name in a record's times, that in tables, and whose versions count.
+CALLED = {
+    "fa2": ("FA2", ("torch",)),
+    "fa4": ("flash-attn 4", ("flash_attn_4", "cutlass_dsl")),
+    "cudnn": ("cuDNN", ("cudnn_frontend", "frontends_cudnn")),
+    "flex": ("FlexAttention", ("torch", "triton")),
+}
+
+
 def sequences(record: Record) -> Table:
-    """A line for each mix of measure/sequences.py and each pass: milliseconds of a call, and those of torch's
-    FlashAttention 2 with how many times as fast ours is in brackets."""
-    header = ["sequences", "tokens", "heads, d", "pass", "ms", "TFLOP/s", "FA2 ms"]
+    """A line for each mix of measure/sequences.py and each pass: milliseconds of a call, and those of the peers with
+    how many times as fast ours is in brackets."""
+    peers = _called(record)
+    header = ["sequences", "tokens", "heads, d", "pass", "ms", "TFLOP/s", *(f"{CALLED[peer][0]} ms" for peer in peers)]
     lines = []
     for row in timed(record):
         heads = f"{row['heads']}/{row['kv_heads']}" if row["kv_heads"] != row["heads"] else f"{row['heads']}"
-        mask, own = " causal" if row["causal"] else "", row["ms"]["hw4"]
-        lines.append(
-            [
-                f"{row['sequences']} {row['mix']} of {row['shortest']:,} to {row['longest']:,}{mask}",
-                *(f"{row['tokens']:,}", f"{heads}, {row['d']}", row["pass"], f"{own:.3g}", f"{row['tflops']:.0f}"),
-                f"{row['ms']['fa2']:.3g} ({row['ms']['fa2'] / own:.2f})",
-            ]
-        )
-    machine = record["machine"]
-    how = f"{machine['gpu']}, torch {machine['torch']}; {made(record)}; bf16; "
-    return Table(header, lines, (f"{how}{record['method']['sequences']}; FLOPs as above, backward 2.5 times as many.",))
+        mask = " causal" if row["causal"] else ""
+        mix = f"{row['sequences']} {row['mix']} of {row['shortest']:,} to {row['longest']:,}{mask}"
+        figures = row["pass"], f"{row['ms']['hw4']:.3g}", f"{row['tflops']:.0f}"
+        lines.append([mix, f"{row['tokens']:,}", f"{heads}, {row['d']}", *figures, *_beside_call(row, peers)])
+    absent = _absent(record, [line[0] for line in lines])
+    how = _calls_measured(record, "sequences", "FLOPs as above, backward 2.5 times as many")
+    return Table(header, lines, (absent, how))
 
 
 def windows(record: Record) -> Table:
     """A line for each case of measure/windows.py and each pass: milliseconds of a call, its time as a share of that
-    without a window beside the pairs' share, and torch's FlashAttention 2's with how many times as fast ours is."""
-    header = ["(batch, heads, N, d)", "window", "pass", "ms", "TFLOP/s", "of the full time", "of its pairs", "FA2 ms"]
+    without a window beside the pairs' share, and the peers' with how many times as fast ours is in brackets."""
+    peers = _called(record)
+    header = ["(batch, heads, N, d)", "window", "pass", "ms", "TFLOP/s", "of the full time", "of its pairs"]
+    header += [f"{CALLED[peer][0]} ms" for peer in peers]
     lines = []
     for row in timed(record):
         (batch, count, kv_count, length, d), ms, (left, right) = row["sizes"], row["ms"], row["window"]
@@ -176,12 +188,40 @@ def windows(record: Record) -> Table:
             [
                 *(f"({batch}, {heads}, {length}, {d})", f"{left:,}, {right:,}{', causal' if row['causal'] else ''}"),
                 *(row["pass"], f"{ms['hw4']:.3g}", f"{row['tflops']:.0f}", f"{ms['hw4'] / ms['hw4 full']:.1%}"),
-                *(f"{row['share']:.1%}", f"{ms['fa2']:.3g} ({ms['fa2'] / ms['hw4']:.2f})"),
+                *(f"{row['share']:.1%}", *_beside_call(row, peers)),
             ]
         )
+    absent = _absent(record, [f"{line[0]}, window {line[1]}" for line in lines])
+    how = _calls_measured(record, "windows", "FLOPs of the pairs in the window, backward 2.5 times as many")
+    return Table(header, lines, (absent, how))
+
+
+def _called(record: Record) -> list[str]:
+    """The peers whose calls a record has times of."""
+    return [peer for peer in CALLED if any(peer in row["ms"] for row in timed(record))]
+
+
+def _beside_call(row: Record, peers: list[str]) -> list[str]:
+    """Peers' times of a call, each with how many times as fast ours is."""
+    ms = row["ms"]
+    return [f"{ms[peer]:.3g} ({ms[peer] / ms['hw4']:.2f})" if peer in ms else "-" for peer in peers]
+
+
+def _absent(record: Record, names: list[str]) -> str:
+    """The peers of calls that are missing, each with its reasons and where, by the lines' names; "" if none is."""
+    rows = [(name, row) for name, row in zip(names, timed(record), strict=True)]
+    return _reasons(
+        [(CALLED[peer][0], why, name) for name, row in rows for peer, why in row.get("absent", {}).items()],
+        len(dict.fromkeys(names)),
+    )
+
+
+def _calls_measured(record: Record, kind: str, flops: str) -> str:
+    """How calls were measured, with the versions of the peers that took part."""
     machine = record["machine"]
-    how = f"{machine['gpu']}, torch {machine['torch']}; {made(record)}; bf16; {record['method']['windows']}; "
-    return Table(header, lines, (f"{how}FLOPs of the pairs in the window, backward 2.5 times as many.",))
+    names = dict.fromkeys(["torch", *(name for peer in _called(record) for name in CALLED[peer][1])])
+    versions = ", ".join(f"{PACKAGES[name]} {machine[name]}" for name in names if machine.get(name))
+    return f"{machine['gpu']}, {versions}; {made(record)}; bf16; {record['method'][kind]}; {flops}."
 
 
 def wide(record: Record) -> Table:
@@ -224,6 +264,19 @@ def scores(record: Record) -> Table:
     machine = record["machine"]
     how = f"{machine['gpu']}, torch {machine['torch']}; {made(record)}; bf16; {record['method']['scores']}; "
     return Table(header, lines, (f"{how}FLOPs as above, backward 2.5 times as many.",))
+
+
+def float32(record: Record) -> Table:
+    """A line for each kernel and peer of each workload of measure/float32.py, the most exact first: its rate, and its
+    largest error and that of the answer's norm."""
+    lines = []
+    for own, by_kernel in beside(record):
+        for row in sorted(by_kernel.values(), key=lambda row: float(row["max_error"])):
+            errors = f"{row['max_error']:.1e}", f"{row['relative_error']:.1e}"
+            where = f"{_case(own)}, {NUMBERS[own['distribution']]}"
+            lines.append([where, _named(row), f"{row['median']:.4g}", f"{row['tflops']:.0f}", *errors])
+    header = ["workload", "by", "ms", "TFLOP/s", "largest error", "of the norm"]
+    return Table(header, lines, (_not_computed(record),))
 
 
 def exactness(*records: Record) -> Table:

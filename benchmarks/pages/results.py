@@ -55,6 +55,7 @@ VIEWS: dict[str, table.View] = {
     "scores": arrays.scores,
     "wide": arrays.wide,
     "exactness": arrays.exactness,
+    "float32": arrays.float32,
     "calls": calls.calls,
     "gradients": gradients.gradients,
     "sweep": gradients.sweep,

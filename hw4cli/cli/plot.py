@@ -25,6 +25,7 @@ KINDS: dict[str, tuple[str, ...]] = {
     "occupancy": ("case",),
     "tiles": (),
     "error": (),
+    "accuracy": (),
     "programs": (),
     "roofline": (),
     "traffic": ("shape",),
@@ -96,6 +97,7 @@ def plot(
     occupancy the rate of each kernel on one case over its occupancy
     tiles     TFLOP/s by a tile's rows and keys
     error     largest error of each kernel, and its bound
+    accuracy  largest error of each kernel over its rate
     programs  whole programs, from file to file
     roofline  rates below roofs: of records, or of hw4 bench roofs
     traffic   bytes of the GPU's memory, measured and modelled

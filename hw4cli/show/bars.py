@@ -46,6 +46,26 @@ def occupancy(records: Sequence[Record], case: str | None = None) -> Picture:
     return Picture(title, (panel,), *measured([record], INTERVALS))
 
 
+def accuracy(records: Sequence[Record]) -> Picture:
+    """The largest error of each kernel and peer over its rate, a panel for each workload: the fast to the right, the
+    exact below."""
+    panels, used = [], list[Point]()
+    for gpu in gpus(records):
+        points = [p for p in latest([r for r in records if r.gpu == gpu]) if p.tile is None and p.figures["max_error"]]
+        for setting, group in by_setting(points).items():
+            for where in dict.fromkeys(p.where for p in group):
+                own = [p for p in group if p.where == where]
+                series = tuple(Series(p.kernel, (Mark(p.tflops, p.figures["max_error"] or 0.0),)) for p in own)
+                title = f"{short_gpu(gpu)}, {setting.words}, N = {own[0].N:,}"
+                rules = (Rule("tolerance", TOLERANCE),)
+                panels.append(Panel("scatter", title, series, "largest error", "rate, TFLOP/s", True, rules))
+                used += own
+    if not panels:
+        raise InputError("no record here holds errors of kernels: make one with `hw4 bench -o FILE.json`")
+    note = "errors: measured against float64; below and to the right is better"
+    return Picture("Error over rate", tuple(panels), *measured(holding(records, used), note))
+
+
 def _on_one_case(records: Sequence[Record], case: str | None) -> tuple[Record, list[Point]]:
     """The record that holds the most kernels on one case, and these by their place in the ladder."""
     found: list[tuple[tuple[int, int], Record, list[Point]]] = []

@@ -17,6 +17,7 @@ KINDS: dict[str, Callable[..., Picture]] = {
     "occupancy": bars.occupancy,
     "tiles": bars.tiles,
     "error": bars.error,
+    "accuracy": bars.accuracy,
     "programs": bars.programs,
     "roofline": curves.roofline,
     "traffic": traffic,

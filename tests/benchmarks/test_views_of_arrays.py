@@ -1,7 +1,7 @@
 """Tables that pages show of attention of arrays."""
 
 from benchmarks.measure.windows import CASES
-from benchmarks.pages.arrays import arrays, decoding, exactness, others, windows
+from benchmarks.pages.arrays import arrays, decoding, exactness, others, sequences, windows
 from benchmarks.pages.kernels import masks
 
 
@@ -94,3 +94,23 @@ def test_a_window_stands_beside_all_keys_and_beside_the_peers():
     (line,) = cells(table)
     assert line["(batch, heads, N, d)"] == "(1, 32/8, 16384, 128)" and line["window"] == "1,023, 0, causal"
     assert (line["of the full time"], line["of its pairs"], line["FA2 ms"]) == ("12.5%", "12.1%", "0.5 (2.00)")
+
+
+def test_packed_sequences_stand_beside_each_peer_that_there_is_and_the_others_are_named():
+    row = {"mix": "requests", "sequences": 24, "shortest": 2, "longest": 90, "tokens": 1000, "heads": 32, "kv_heads": 8}
+    row |= {"d": 128, "pass": "forward", "status": "ok", "tflops": 500.0, "causal": True}
+    reason = "needs the package flash-attn-4, which is not installed here"
+    rows = [{**row, "ms": {"hw4": 1.0, "fa2": 2.0, "cudnn": 1.5}, "absent": {"fa4": reason, "flex": "no"}}]
+    rows += [{**row, "causal": False, "ms": {"hw4": 1.0, "fa2": 3.0}, "absent": {"fa4": reason, "cudnn": "is off"}}]
+    machine = {"gpu": "H100", "torch": "2.11", "triton": "3.6", "cudnn": "9.19.0"}
+    machine |= {"cudnn_frontend": "1.32.0", "frontends_cudnn": "9.28.1"}
+    record = {"rows": rows, "machine": machine, "method": {"sequences": "medians"}, "commit": "c", "date": "d"}
+    table = sequences(record)
+    causal, full = cells(table)
+    assert causal["sequences"] == "24 requests of 2 to 90 causal"
+    assert (causal["FA2 ms"], causal["cuDNN ms"], full["cuDNN ms"]) == ("2 (2.00)", "1.5 (1.50)", "-")
+    assert "flash-attn 4 ms" not in table.header
+    missing, how = table.below
+    assert f"flash-attn 4 (all): {reason}; FlexAttention (24 requests of 2 to 90 causal): no" in missing
+    assert "cuDNN (24 requests of 2 to 90): is off" in missing
+    assert how.startswith("H100, torch 2.11, cudnn-frontend 1.32.0, its cuDNN 9.28.1; commit c")
