@@ -131,14 +131,18 @@ def attention(
         numbers = asked(lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k)
     if window is not None:
         window = checked_window(window)
-    words = None
+    words, given = None, (q, k, v)
+    said: tuple[Any, ...] | None = ()
     if not softcap is arrays is score is keep is alibi_slopes is attn_mask is None:
-        words, flags = Words(score, keep, arrays, softcap, alibi_slopes, attn_mask), False
-    plain = flags and out is None
-    options = (causal, align, scale, layout, kernel, max_error, bounds, return_lse, window, *numbers) if plain else None
+        words = Words(score, keep, arrays, softcap, alibi_slopes, attn_mask)
+        said = words.kind
+        given = given if said is None else (q, k, v, *words.beside)
+    options: Any = None
+    if flags and out is None and said is not None:
+        options = causal, align, scale, layout, kernel, max_error, bounds, return_lse, window, *numbers, *said
     if options and not not_supported and are_plain(options[:6], bounds):
-        call = FORWARD.find(options, (q, k, v))
-        made = forward(call, q, k, v) if call is not None else None
+        call = FORWARD.find(options, given)
+        made = forward(call, *given) if call is not None else None
         if made is not None:
             return made if return_lse else made[0]
     else:
@@ -148,7 +152,7 @@ def attention(
     check_flags(causal=causal, return_lse=return_lse)
     if numbers:
         return _of_sequences(
-            (q, k, v),
+            given,
             numbers,
             options,
             out,
@@ -177,7 +181,7 @@ def attention(
     lse = empty_like(like_q, (work.batch, work.heads, work.Nq), FLOAT32) if return_lse else None
     launches = _compute(work, (*operands, o), lse, kernel, allowed, reach, changes.views)
     if options and launches:
-        FORWARD.put(options, (q, k, v), call_of(like_q, launches, (result,), lse))
+        FORWARD.put(options, given, call_of(like_q, launches, (result,), lse, ways=changes.ways))
     return (result, lse) if return_lse else result
 
 
@@ -200,7 +204,7 @@ def shape_problem(x: Operand, q: Operand, work: Workload) -> str | None:
 
 
 def _of_sequences(
-    arrays: tuple[Any, Any, Any],
+    given: tuple[Any, ...],
     numbers: Asked,
     key: Any,
     out: Any,
@@ -211,8 +215,8 @@ def _of_sequences(
     **options: Any,
 ) -> Any:
     """What `attention` returns for sequences of several lengths: all arguments are checked before any is computed.
-    `key`: of a call that may be remembered, else None."""
-    packed = numbers.packed
+    `given`: q, k, v and the arrays beside them. `key`: of a call that may be remembered, else None."""
+    packed, arrays = numbers.packed, given[:3]
     operands = tuple(four_dimensions(name, x, layout, packed) for name, x in zip("qkv", arrays, strict=True))
     work = workload_of(operands, *(options[name] for name in ("causal", "align", "scale", "window")))
     sequences = sequences_of(work.batch, work.Nq, work.Nk, numbers)
@@ -246,7 +250,7 @@ def _of_sequences(
         if each.sequences:
             launches = attention_on_gpu(each, (*operands, o), lse, options["kernel"], allowed, reach, changes.views)
             if key and launches:
-                FORWARD.put(key, arrays, call_of(like_q, launches, (result,), lse, gaps))
+                FORWARD.put(key, given, call_of(like_q, launches, (result,), lse, gaps, changes.ways))
         return result if lse is None else (result, lse)
     for part in sequences.parts:
         q, out = (part_of(x, layout, sequences, part) for x in (arrays[0], result))
@@ -381,7 +385,7 @@ def attention_on_gpu(
             if work.dtype == FLOAT32:
                 chosen = float32.kernel(work, (q, k, v), kernel, max_error, bounds, stream)
                 launches = float32.compute(work, (q, k, v, o), lse, chosen, stream, views)
-                depends = bounds is None and chooses(kernel, max_error)
+                depends = bounds is None and chooses(kernel, max_error) and not work.score
                 return None if depends or staged.copies else launches
             for x in (q, k, v, o):
                 check_rows(x)

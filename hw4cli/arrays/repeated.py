@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from hw4cli.arrays.operand import CUPY, TORCH, Operand
+from hw4cli.arrays.operand import CUPY, TORCH, Operand, cast
 from hw4cli.device.launcher import Prepared, forgets
 from hw4cli.plans.formulas import FLOAT
 from hw4cli.problem.workload import FLOAT32
@@ -169,11 +169,25 @@ def library_of(x: Operand) -> Library:
     return found
 
 
+def is_known(array: Any) -> bool:
+    """Whether calls of an array of this class may be remembered already."""
+    return type(array) in LIBRARIES
+
+
+class Way(NamedTuple):
+    """How an array that a score names comes from the one that was given: a part of it, of another type; None for all,
+    and for the same. `aligned`: kernels read whole chunks of it."""
+
+    part: Any
+    type: str | None
+    aligned: bool
+
+
 class Call(NamedTuple):
     """A call that was checked: its launches, and models of what it makes; None for what is not made.
 
     Scratch lies in memory of its own, or so many bytes `behind` the beginning of the LSE. `gaps`: not all that is made
-    is written: the rest of an LSE is -inf, and of all else 0."""
+    is written: the rest of an LSE is -inf, and of all else 0. `ways`: of arrays that a score names."""
 
     library: Library
     device: int
@@ -183,10 +197,16 @@ class Call(NamedTuple):
     scratch: Any
     behind: int = 0
     gaps: bool = False
+    ways: tuple[Way, ...] = ()
 
 
 def call_of(
-    first: Operand, launches: Prepared | None, made: Arrays, lse: Any = None, gaps: bool = False
+    first: Operand,
+    launches: Prepared | None,
+    made: Arrays,
+    lse: Any = None,
+    gaps: bool = False,
+    ways: tuple[Way, ...] = (),
 ) -> Call | None:
     """The call that makes arrays such as these, of which `first` is given; None if it is not to be remembered."""
     if launches is None or not launches.is_filled:
@@ -198,7 +218,7 @@ def call_of(
         scratch = library.model((_floats(launches),), FLOAT32, device) if launches.scratch else None
     except RuntimeError:  # no memory for a model, for now
         return None
-    return Call(library, device, launches, models, of_lse, scratch, 0, gaps)
+    return Call(library, device, launches, models, of_lse, scratch, 0, gaps, ways)
 
 
 def call_with_inner_lse(first: Operand, launches: Prepared | None, o: Any, rows: int) -> Call | None:
@@ -221,44 +241,65 @@ def _model(library: Library, x: Any, device: int) -> Any:
     return library.model(tuple(x.shape), x.dtype, device, tuple(x.stride()) if isinstance(library, Torch) else None)
 
 
-def forward(call: Call, q: Any, k: Any, v: Any) -> Arrays | None:
-    """O, and the LSE or None; None alone where the arrays must be checked."""
-    library, device, launches, (of_o,), of_lse, of_scratch, behind, gaps = call
+def forward(call: Call, q: Any, k: Any, v: Any, *beside: Any) -> Arrays | None:
+    """O, and the LSE or None; None alone where the arrays must be checked. `beside`: arrays that a score names."""
+    library, device, launches, (of_o,), of_lse, of_scratch, behind, gaps, ways = call
     address, new = library.address, library.new
     q_at, k_at, v_at = address(q), address(k), address(v)
     if (q_at | k_at | v_at) % ALIGNMENT or library.device() != device:
         return None
-    o = new(of_o)
-    lse, lse_at = (None, 0) if of_lse is None else _new(library, of_lse)
+    named = _named(address, ways, beside) if ways else ()
+    if named is None:
+        return None
+    o, lse, lse_at, scratch_at = new(of_o), None, 0, behind
+    if of_lse is not None:
+        lse = new(of_lse)
+        lse_at = address(lse)
+        scratch_at += lse_at
+    if of_scratch is not None:
+        scratch = new(of_scratch)  # which lives until all is enqueued
+        scratch_at = address(scratch)
     if gaps:
         library.fill(o, 0)
         if lse is not None:
             library.fill(lse, -math.inf)
-    _scratch, scratch_at = (None, lse_at + behind) if of_scratch is None else _new(library, of_scratch)
-    launches.enqueue((q_at, k_at, v_at, address(o), lse_at, scratch_at), library.stream(device))
+    launches.enqueue((q_at, k_at, v_at, address(o), *map(address, named), lse_at, scratch_at), library.stream(device))
     return o, lse
 
 
-def backward(call: Call, do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any) -> Arrays | None:
+def backward(call: Call, do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *beside: Any) -> Arrays | None:
     """dQ, dK and dV; None where the arrays must be checked."""
-    library, device, launches, (of_dq, of_dk, of_dv), _, of_scratch, _, gaps = call
+    library, device, launches, (of_dq, of_dk, of_dv), _, of_scratch, _, gaps, ways = call
     address, new = library.address, library.new
     q_at, k_at, v_at, o_at, do_at = address(q), address(k), address(v), address(o), address(do)
     if (q_at | k_at | v_at | o_at | do_at) % ALIGNMENT or library.device() != device:
         return None
-    dq, dk, dv = new(of_dq), new(of_dk), new(of_dv)
+    named = _named(address, ways, beside) if ways else ()
+    if named is None:
+        return None
+    dq, dk, dv, scratch_at = new(of_dq), new(of_dk), new(of_dv), 0
+    if of_scratch is not None:
+        scratch = new(of_scratch)  # which lives until all is enqueued
+        scratch_at = address(scratch)
     if gaps:
         for made in (dq, dk, dv):
             library.fill(made, 0)
-    _scratch, scratch_at = (None, 0) if of_scratch is None else _new(library, of_scratch)
-    to = address(dq), address(dk), address(dv)
-    launches.enqueue((q_at, k_at, v_at, o_at, do_at, *to, address(lse), scratch_at), library.stream(device))
+    to = address(dq), address(dk), address(dv), *map(address, named), address(lse), scratch_at
+    launches.enqueue((q_at, k_at, v_at, o_at, do_at, *to), library.stream(device))
     return dq, dk, dv
 
 
-def _new(library: Library, model: Any) -> tuple[Any, int]:
-    made = library.new(model)
-    return made, library.address(made)
+def _named(address: Callable[[Any], int], ways: tuple[Way, ...], given: Arrays) -> Arrays | None:
+    """The arrays that a score names, as kernels read them, of those that were given; None where they must be checked.
+    What is in them is read when the launches run, or here."""
+    found = []
+    for (part, to, aligned), x in zip(ways, given, strict=True):
+        if to is not None:
+            x = cast(x if part is None else x[part], to)
+        if aligned and address(x) % ALIGNMENT:
+            return None
+        found.append(x)
+    return tuple(found)
 
 
 class Calls:

@@ -7,15 +7,16 @@ counted within a sequence; b is its number, which is the batch of the arrays whe
 
 import ast
 import keyword
-from collections.abc import Iterator, Mapping
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from hw4cli.arrays.arguments import checked_number
 from hw4cli.arrays.operand import TORCH, Operand, address_of, cast, facts_of
+from hw4cli.arrays.repeated import ALIGNMENT, Way, are_plain
 from hw4cli.errors import InputError
 from hw4cli.problem.scores import (
     BOOL,
@@ -39,7 +40,13 @@ MOST_INDICES = 1 << 24  # which kernels have as float32, too
 LEAST_CAP, MOST_CAP = 1e-30, 1e30  # whose inverse is a float32, too
 REMEMBERED = 256  # scores
 
-View = tuple[Any, Named]  # an array, and what an expression knows of it
+
+class View(NamedTuple):
+    """An array as kernels read it, what an expression knows of it, and how it comes from what was given."""
+
+    array: Any
+    named: Named
+    way: Way
 
 
 class Words(NamedTuple):
@@ -52,13 +59,37 @@ class Words(NamedTuple):
     alibi_slopes: Any = None
     attn_mask: Any = None
 
+    @property
+    def kind(self) -> tuple[Hashable, ...] | None:
+        """What they ask for but for arrays, as part of a key of repeated calls; None for what may change."""
+        if self.arrays is not None and type(self.arrays) is not dict:
+            return None
+        said = self.score, self.keep, self.softcap, *(self.arrays or ())
+        return (*said, self.alibi_slopes is None, self.attn_mask is None) if are_plain(said) else None
+
+    @property
+    def beside(self) -> tuple[Any, ...]:
+        """The arrays, in the order of a score's."""
+        some = (self.alibi_slopes, self.attn_mask)
+        return (*(self.arrays or {}).values(), *(x for x in some if x is not None))
+
+    @classmethod
+    def of(cls, kind: tuple[Any, ...], beside: Sequence[Any]) -> Self:
+        """The words of a kind, with these arrays."""
+        (score, keep, softcap, *names, no_slopes, no_mask), arrays = kind, iter(beside)
+        named = dict(zip(names, arrays, strict=False)) if names else None
+        slopes = None if no_slopes else next(arrays)
+        return cls(score, keep, named, softcap, slopes, None if no_mask else next(arrays))
+
 
 class Scored(NamedTuple):
-    """What becomes of scores, the arrays that it names, in its order, and the additive mask as it was given."""
+    """What becomes of scores, the arrays that it names, in its order, the additive mask as it was given, and how the
+    arrays come from those of the arguments."""
 
     score: Score | None = None
     given: tuple[Any, ...] = ()
     mask: Any = None
+    ways: tuple[Way, ...] = ()
 
     @property
     def views(self) -> tuple[Any, ...]:
@@ -85,7 +116,7 @@ class Scored(NamedTuple):
         cut = {one.name for one, whole in zip(named, score.arrays, strict=True) if one != whole}
         counted = _Counted(first, cut)
         change, keep = (ast.unparse(counted.visit(_tree(text))) if text else "" for text in (score.change, score.keep))
-        return Scored(_made(change, keep, tuple(named), score.gradient), tuple(given), self.mask)
+        return Scored(_made(change, keep, tuple(named), score.gradient), tuple(given), self.mask, self.ways)
 
 
 NOTHING = Scored()
@@ -116,7 +147,7 @@ def scored(
         most = max(work.Nq, work.Nk)
         raise ValueError(f"there are {most:,} rows or keys: scores are changed of fewer than {MOST_INDICES:,}")
     found = _arrays(words.arrays, q, wide)
-    known = tuple(named for _, named in found)
+    known = tuple(view.named for view in found)
     score, keep = _read("score", words.score, known), _read("keep", words.keep, known)
     used = _names(score) | _names(keep)
     for one in known:
@@ -137,17 +168,17 @@ def scored(
             )
         view, mask = _mask(words.attn_mask, q, (count, work.heads, *sizes), packed is not None, wide)
         found.append(view)
-        is_added = view[1].type == FLOAT
+        is_added = view.named.type == FLOAT
     if gradient and not is_added:
         raise ValueError("mask_gradient is that of an additive attn_mask: give one of floating-point numbers")
     if len(found) > MOST_ARRAYS:
         raise ValueError(f"arrays, slopes and masks are {len(found)}: give at most {MOST_ARRAYS}")
-    named = tuple(one for _, one in found)
+    named = tuple(view.named for view in found)
     change, keep = _composed(score, keep, softcap, slopes, "" if is_added else mask, mask if is_added else "")
     if change and max_error is not None:
         raise ValueError("max_error is that of scores as they are: leave it out where they are changed")
-    given = tuple(array for array, _ in found)
-    return Scored(_made(change, keep, named, gradient), given, words.attn_mask if is_added else None)
+    given, ways = tuple(view.array for view in found), tuple(view.way for view in found)
+    return Scored(_made(change, keep, named, gradient), given, words.attn_mask if is_added else None, ways)
 
 
 # ---- Words
@@ -293,16 +324,22 @@ def _kind(name: str, array: Any, q: Operand) -> str:
     raise TypeError(f"{name} is {dtype}: give numbers, or true and false")
 
 
-def _view(name: str, array: Any, kind: str, wide: bool) -> View:
-    """An array as the kernels read it: another only if its elements are of another type."""
-    if kind in ("float32", "int32") and not (wide and kind == "float32"):
-        array = cast(array, kind)
+def _view(name: str, array: Any, kind: str, wide: bool, part: Any = None) -> View:
+    """An array, or a part of it, as the kernels read it: another only if its elements are of another type."""
+    if part is not None:
+        array = array[part]
+    to = kind if kind in ("float32", "int32") and not (wide and kind == "float32") else None
+    if to == facts_of(name, array)[1]:
+        to = None
+    if to is not None:
+        array = cast(array, to)
     if hasattr(array, "stride"):  # torch's
         strides = tuple(map(int, array.stride()))
     else:
         strides = tuple(step // array.itemsize for step in array.strides)
-    aligned = facts_of(name, array)[4] % 16 == 0
-    return array, Named(name, kind, tuple(map(int, array.shape)), strides, aligned)
+    aligned = facts_of(name, array)[4] % ALIGNMENT == 0
+    named = Named(name, kind, tuple(map(int, array.shape)), strides, aligned)
+    return View(array, named, Way(part, to, aligned))
 
 
 def _slopes(array: Any, q: Operand, whole: tuple[int, int], what: str, wide: bool) -> tuple[View, str]:
@@ -315,7 +352,8 @@ def _slopes(array: Any, q: Operand, whole: tuple[int, int], what: str, wide: boo
     if kind not in (FLOAT32, "element"):
         raise TypeError("alibi_slopes are no floating-point numbers")
     each = len(shape) == 2 and shape[0] > 1
-    return _view(SLOPES, array[0] if len(shape) == 2 and not each else array, kind, wide), "b, h" if each else "h"
+    part = 0 if len(shape) == 2 and not each else None
+    return _view(SLOPES, array, kind, wide, part), "b, h" if each else "h"
 
 
 def _mask(array: Any, q: Operand, whole: tuple[int, ...], packed: bool, wide: bool) -> tuple[View, str]:
@@ -338,4 +376,4 @@ def _mask(array: Any, q: Operand, whole: tuple[int, ...], packed: bool, wide: bo
     kept = [n for n, (size, step) in enumerate(zip(shape, steps, strict=True)) if size > 1 and step] or [len(shape) - 1]
     places = "bhij"[-len(shape) :]
     some = tuple(slice(None) if n in kept else 0 for n in range(len(shape)))
-    return _view(MASK, array[some], kind, wide), ", ".join(places[n] for n in kept)
+    return _view(MASK, array, kind, wide, some), ", ".join(places[n] for n in kept)

@@ -10,7 +10,6 @@ else may differ. So a tensor map is encoded for a shape, and gets another addres
 import ctypes
 import struct
 from collections.abc import Callable, Iterable, Sequence
-from operator import itemgetter
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -35,57 +34,54 @@ INVALID_CONTEXT = 201  # this thread has called nothing of CUDA's runtime yet
 STREAMS = 64  # of a prepared call whose configurations are kept
 CAPTURED = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 
-_Passed = ctypes.c_char_p * 1  # a launch's arguments: where the bytes of the one lie
+_bytes, _at = ctypes.c_char_p, ctypes.byref  # a launch's arguments: where the bytes of the one lie
 
 
 class Argument:
-    """A struct for arrays at any addresses: called with their addresses, it gives the bytes.
+    """A struct for arrays at any addresses: `filled`, called with each of them, gives the bytes.
 
     `make` gives them, too, in as many microseconds as ten: it is called each time where addresses enter the struct in
     another way than by standing in it."""
 
-    __slots__ = ("_derived", "_fixed", "_make", "_pack", "_take")
+    __slots__ = ("filled", "is_filled")
 
     def __init__(self, make: Make, count: int) -> None:
-        template, other = make(SAMPLES[:count]), make(OTHERS[:count])
-        holes = _holes(template, other, count)
-        self._make = None if holes is not None else make
-        holes = holes or []
-        self._derived = tuple(dict.fromkeys((n, more) for _, n, more in holes if more))
-        form, end = "<", 0
-        order: list[int] = []
-        fixed: list[bytes] = []
-        for place, n, more in [*holes, (len(template) // WORD, None, 0)]:
-            if place > end:  # bytes that stay
-                form += f"{WORD * (place - end)}s"
-                order.append(count + len(self._derived) + len(fixed))
-                fixed.append(template[WORD * end : WORD * place])
-            if n is not None:
-                form += "Q"
-                order.append(count + self._derived.index((n, more)) if more else n)
-            end = place + 1
-        self._fixed, self._pack = tuple(fixed), struct.Struct(form).pack
-        self._take: Callable[[tuple[Any, ...]], Any] = itemgetter(*order, order[-1])  # two at least: so it is a tuple
-
-    @property
-    def is_filled(self) -> bool:
-        """Whether the addresses stand in the struct, and nothing else depends on them."""
-        return self._make is None
-
-    def __call__(self, addresses: Addresses) -> bytes:
-        """The bytes for arrays at these addresses."""
-        return self._filled(addresses) if self._make is None else self._make(addresses)
-
-    def _filled(self, addresses: Addresses) -> bytes:
-        if self._derived:
-            behind = tuple([addresses[n] + more for n, more in self._derived])
-            return self._pack(*self._take(addresses + behind + self._fixed)[:-1])
-        return self._pack(*self._take(addresses + self._fixed)[:-1])
+        template = make(SAMPLES[:count])
+        holes = _holes(template, make(OTHERS[:count]), count)
+        self.is_filled = holes is not None  # addresses stand in the struct, and nothing else depends on them
+        self.filled: Callable[..., bytes] = _filling(template, holes, count) if holes is not None else _each(make)
 
 
-def _holes(template: bytes, other: bytes, count: int) -> list[tuple[int, int, int]] | None:
-    """The words that differ between a struct of SAMPLES and one of OTHERS: which word, which address stands there, and
-    what is added to it. None where a difference is no address."""
+def _each(make: Make) -> Callable[..., bytes]:
+    return lambda *addresses: make(addresses)
+
+
+Hole = tuple[int, int, int]  # which word, which address stands there, and what is added to it
+
+
+def _filling(template: bytes, holes: Sequence[Hole], count: int) -> Callable[..., bytes]:
+    """A function of so many addresses that gives the bytes, those of the template between the holes.
+
+    It is written out as an expression: a list of what is packed would take twice as long to make as to pack."""
+    form, values, end = "<", [], 0
+    known: dict[str, Any] = {}
+    for place, n, more in (*holes, (len(template) // WORD, None, 0)):
+        if place > end:  # bytes that stay
+            known[f"b{end}"] = template[WORD * end : WORD * place]
+            form += f"{WORD * (place - end)}s"
+            values.append(f"b{end}")
+        if n is not None:
+            form += "Q"
+            values.append(f"a{n} + {more}" if more else f"a{n}")
+        end = place + 1
+    known["pack"] = struct.Struct(form).pack
+    addresses = ", ".join(f"a{n}" for n in range(count))
+    found: Callable[..., bytes] = eval(f"lambda {addresses}: pack({', '.join(values)})", known)
+    return found
+
+
+def _holes(template: bytes, other: bytes, count: int) -> list[Hole] | None:
+    """The words that differ between a struct of SAMPLES and one of OTHERS. None where a difference is no address."""
     words = len(template) // WORD
     if len(template) % WORD or len(other) != len(template):
         return None
@@ -140,7 +136,7 @@ class Prepared:
 
         Raises LostGpuError where the GPU refuses all further work, MachineError where it refuses this."""
         launch = self._launch
-        for argument, clear, table, launches in self._by_stream.get(stream) or self._on(stream):
+        for filled, clear, table, launches in self._by_stream.get(stream) or self._on(stream):
             if clear is not None and (status := self._clear(ctypes.c_void_p(addresses[-1]), 0, *clear)):
                 self._again(status, self._clear, (ctypes.c_void_p(addresses[-1]), 0, *clear), "a memset")
             if table is not None and self._is_captured(stream):
@@ -150,7 +146,7 @@ class Prepared:
                 to = ctypes.c_void_p(addresses[-1] + at)
                 if status := copy(to, *what):
                     self._again(status, copy, (to, *what), "a copy")
-            passed = _Passed(argument(addresses))
+            passed = _at(_bytes(filled(*addresses)))
             for config, function, symbol in launches:
                 if status := launch(config, function, passed, None):
                     self._again(status, launch, (config, function, passed, None), symbol)
@@ -166,15 +162,15 @@ class Prepared:
         _, at, content, *_ = table
         config, function = _config(tables.LAUNCH, stream, self._props), ctypes.c_void_p(self._writer.kernel.ptr)
         for part in tables.written(content, scratch + at):
-            arguments = config, function, _Passed(part), None
+            arguments = config, function, _at(_bytes(part)), None
             if status := self._launch(*arguments):
                 self._again(status, self._launch, arguments, tables.LAUNCH.symbol)
 
     def _on(self, stream: int) -> Any:
-        """Of each step its argument, what is cleared, and its launches on a stream."""
+        """Of each step what gives its argument, what is cleared, and its launches on a stream."""
         made = tuple(
             (
-                step.argument,
+                step.argument.filled,
                 (ctypes.c_size_t(step.cleared), ctypes.c_void_p(stream)) if step.cleared else None,
                 _copy(step, stream),
                 tuple(
@@ -229,7 +225,7 @@ class PreparedByCupy(Prepared):
                     runtime.memcpyAsync(
                         addresses[-1] + table_at, source, len(table), runtime.memcpyHostToDevice, stream
                     )
-                passed = argument(addresses)
+                passed = argument.filled(*addresses)
                 for function, launch in zip(functions, launches, strict=True):
                     by_cupy(function, launch, (by_value(passed),))
 
@@ -246,7 +242,7 @@ def enqueue(function: Any, launch: Launch, passed: bytes, stream: Any, props: De
         by_cupy(function, launch, (by_value(passed),))
         return
     config, compiled = _config(launch, stream.ptr, props), ctypes.c_void_p(function.kernel.ptr)
-    if status := driver().cuLaunchKernelEx(config, compiled, _Passed(passed), None):  # which cupy has no call for
+    if status := driver().cuLaunchKernelEx(config, compiled, _at(_bytes(passed)), None):  # which cupy has no call for
         raise MachineError(f"the driver refuses to launch {launch.symbol} (error {status})")
 
 

@@ -11,7 +11,7 @@ import pytest
 from faketorch import Tensor
 
 import hw4cli
-from hw4cli.arrays import attention, repeated
+from hw4cli.arrays import attention, repeated, sequences
 from hw4cli.arrays.float32 import Float32OnGpu, as_batches
 from hw4cli.arrays.gradients import backward
 from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
@@ -183,7 +183,7 @@ def tensors(shape=(2, 4, 64, 64), dtype=np.float16, count=3):
 def checks(monkeypatch):
     """How often arrays were checked."""
     counted = []
-    for module in (attention, backward):
+    for module in (attention, backward, sequences):
         real = module.operand
         monkeypatch.setattr(module, "operand", lambda *given, real=real: counted.append(given[0]) or real(*given))
     return counted
@@ -279,6 +279,10 @@ def test_a_call_that_is_wrong_is_refused_after_one_that_was_right(driver):
             hw4cli.attention(q, bad, v, causal=True)
 
 
+class Named(dict):
+    """Arrays that may be others the next time."""
+
+
 class Changing(float):
     """A number that may be another one the next time."""
 
@@ -304,6 +308,124 @@ def test_what_depends_on_the_elements_is_never_remembered(driver, checks, monkey
     for x, options in ((half, {"max_error": 0.1, "bounds": (1.0, 1, 1)}), (full, {"bounds": (1.0, 1.0, 1.0)})):
         found = [is_checked(checks, lambda x=x, options=options: hw4cli.attention(*x, **options)) for _ in range(2)]
         assert found == [True, False]
+
+
+# ---- Scores
+
+
+def one(shape, dtype="float32"):
+    return faketorch.empty(shape, dtype, None)
+
+
+SHAPE, BATCHES = (2, 4, 64, 64), (2, 1, 1, 64)
+# Arguments that are made anew for each call, and how many arrays a kernel reads.
+SCORES = {
+    "softcap": (lambda dtype: {"softcap": 20.0}, 0),
+    "slopes": (lambda dtype: {"alibi_slopes": one((4,))}, 1),
+    "slopes of batches": (lambda dtype: {"alibi_slopes": one((2, 4))}, 1),
+    "a boolean mask": (lambda dtype: {"attn_mask": one(BATCHES, "bool")}, 1),
+    "an added mask": (lambda dtype: {"attn_mask": one((2, 4, 64, 64), dtype)}, 1),
+    "a float32 mask": (lambda dtype: {"attn_mask": one((64, 64))}, 1),
+    "expressions": (
+        lambda dtype: {
+            "score": "s - w[h] * i",
+            "keep": "doc[i] == doc[j]",
+            "arrays": {"w": one((4,)), "doc": one((64,), "int32")},
+        },
+        2,
+    ),
+    "all of them": (
+        lambda dtype: {
+            "softcap": 5.0,
+            "alibi_slopes": one((4,)),
+            "attn_mask": one(BATCHES),
+            "keep": "i > j",
+            "causal": True,
+        },
+        2,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", SCORES)
+@pytest.mark.parametrize("dtype", [np.float16, np.float32])
+def test_changed_scores_are_not_checked_again_and_their_arrays_are_read_where_they_lie(driver, checks, name, dtype):
+    make, count = SCORES[name]
+    for again in (False, True, True):
+        (q, k, v), options = tensors(SHAPE, dtype), make(np.dtype(dtype).name)
+        assert is_checked(checks, lambda: hw4cli.attention(q, k, v, **options)) != again  # noqa: B023
+        given = [x for value in options.values() for x in (value.values() if isinstance(value, dict) else [value])]
+        arrays = [x for x in given if isinstance(x, Tensor)]
+        assert len(arrays) == count
+        for x in (q, k, v, *arrays):
+            assert x.data_ptr().to_bytes(8, "little") in driver.launched[-1][2]
+    assert len(repeated.FORWARD) == 1
+
+
+@pytest.mark.parametrize("name", SCORES)
+def test_gradients_of_changed_scores_are_not_checked_again(driver, checks, name):
+    make, _ = SCORES[name]
+    for again in (False, True, True):
+        (do, q, k, v, o), (lse,), options = tensors(SHAPE, count=5), tensors(SHAPE[:3], np.float32, 1), make("float16")
+        call = lambda: hw4cli.attention_backward(do, q, k, v, o, lse, **options)  # noqa: B023, E731
+        assert is_checked(checks, call) != again
+        for x in (do, q, k, v, o, lse, *(x for x in options.values() if isinstance(x, Tensor))):
+            assert x.data_ptr().to_bytes(8, "little") in driver.launched[-1][2]
+    assert len(repeated.BACKWARD) == 1
+
+
+def test_another_expression_mask_or_number_is_another_kind(driver, checks):
+    q, k, v = tensors(SHAPE)
+    turned = one((2, 1, 64, 64)).permute(0, 1, 3, 2)
+    each = (
+        {"softcap": 20.0},
+        {"softcap": 21.0},
+        {"score": "s * 2"},
+        {"score": "s * 3"},
+        {"keep": "i > j"},
+        {"keep": "i > j", "softcap": 20.0},
+        {"attn_mask": one((2, 1, 64, 64))},
+        {"attn_mask": turned},
+        {"attn_mask": one((2, 1, 64, 64), "bool")},
+        {"attn_mask": one((1, 4, 64, 64))},
+        {"score": "s + w[j]", "arrays": {"w": one((64,))}},
+        {"score": "s + u[j]", "arrays": {"u": one((64,))}},
+        {"alibi_slopes": one((4,))},
+        {"lengths": [64, 3], "softcap": 20.0},
+        {"lengths": [64, 4], "softcap": 20.0},
+    )
+    for again in (False, True):
+        for options in each:
+            assert is_checked(checks, lambda: hw4cli.attention(q, k, v, **options)) != again, options  # noqa: B023
+
+
+def test_a_mask_that_begins_between_two_chunks_is_looked_at_again(driver, checks):
+    """Its kernel is another, that reads one element at a time."""
+    q, k, v = tensors(SHAPE)
+    memory = one((64 * 64 + 2,)).array
+    aligned, shifted = Tensor(memory[:-2].reshape(64, 64)), Tensor(memory[2:].reshape(64, 64))
+    for mask, checked in ((aligned, True), (aligned, False), (shifted, True), (shifted, False), (aligned, False)):
+        assert is_checked(checks, lambda: hw4cli.attention(q, k, v, attn_mask=mask)) == checked  # noqa: B023
+        assert mask.data_ptr().to_bytes(8, "little") in driver.launched[-1][2]
+
+
+def test_a_mask_of_another_type_is_read_anew_each_time(driver, checks):
+    """A copy of it in float32, of what it holds at that moment."""
+    q, k, v = tensors(SHAPE)
+    mask = one((2, 1, 64, 64), "float64")
+    for value in (1.0, 2.0, 3.0):
+        mask.array[...] = value
+        hw4cli.attention(q, k, v, attn_mask=mask)
+        at = np.frombuffer(driver.launched[-1][2], "<u8")
+        assert mask.data_ptr() not in at
+
+
+def test_scores_that_may_change_are_never_remembered(driver, checks):
+    q, k, v = tensors(SHAPE)
+    for options in ({"softcap": Changing(5.0)}, {"score": "s + w[j]", "arrays": Named(w=one((64,)))}):
+        for _ in range(2):
+            assert is_checked(checks, lambda: hw4cli.attention(q, k, v, **options))  # noqa: B023
+    assert not len(repeated.FORWARD)
 
 
 @pytest.mark.parametrize("d", [33, 61])

@@ -43,7 +43,7 @@ def test_any_addresses_give_the_bytes_that_packing_them_gives():
     assert argument.is_filled
     for _ in range(100):
         addresses = tuple(draw.choice([0, draw.randrange(1 << 47)]) for _ in range(3))
-        assert argument(addresses) == make(addresses)
+        assert argument.filled(*addresses) == make(addresses)
 
 
 def test_a_number_that_looks_like_an_address_is_none():
@@ -53,7 +53,7 @@ def test_a_number_that_looks_like_an_address_is_none():
         return struct.pack("<4Q", launcher.SAMPLES[1] + 4096, addresses[0], launcher.SAMPLES[0], launcher.OTHERS[2])
 
     argument = Argument(packed, 3)
-    assert argument.is_filled and argument(ADDRESSES) == packed(ADDRESSES)
+    assert argument.is_filled and argument.filled(*ADDRESSES) == packed(ADDRESSES)
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_number_that_looks_like_an_address_is_none():
 )
 def test_what_depends_on_addresses_in_another_way_is_packed_each_time(other):
     argument = Argument(other, 3)
-    assert not argument.is_filled and argument(ADDRESSES) == other(ADDRESSES)
+    assert not argument.is_filled and argument.filled(*ADDRESSES) == other(ADDRESSES)
 
 
 def test_launches_get_the_bytes_the_stream_and_their_sizes(driver):

@@ -33,7 +33,7 @@ class Driver:
 
     def cuLaunchKernelEx(self, config, kernel, params, extra):  # noqa: N802
         at = ctypes.cast(config, ctypes.POINTER(launcher.Config)).contents
-        (passed,) = params._objects.values()
+        passed = params._obj._objects
         attribute = at.attributes[0]
         self.launches.append((kernel.value, [*at.sizes], at.stream, at.count, attribute.id, attribute.value, passed))
         return self.status

@@ -50,7 +50,7 @@ class Driver:
         status = self._status()
         if not status:
             at = ctypes.cast(config, ctypes.POINTER(Config)).contents
-            (argument,) = passed._objects.values()
+            argument = passed._obj._objects
             symbol, run = self._functions[function.value]
             assert not at.count or (at.attributes[0].id, at.attributes[0].value) == (PROGRAMMATIC, 1)
             self.launched.append((symbol, at.stream or 0, argument, bool(at.count)))

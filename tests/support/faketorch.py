@@ -72,6 +72,9 @@ class Tensor:
         torch.allocated.append((name, shape))
         return empty(shape, DType(name), None)
 
+    def fill_(self, value):
+        self.array[...] = value
+
     def permute(self, *order):
         return Tensor(self.array.transpose(*order))
 

@@ -10,6 +10,7 @@ from hw4cli.arrays.arguments import check_align, check_flags, checked_number, ch
 from hw4cli.arrays.autograd import direct, eager
 from hw4cli.arrays.autograd.operators import attend, usual_kernel
 from hw4cli.arrays.operand import check_dense
+from hw4cli.arrays.scored import Words
 from hw4cli.arrays.sequences import RIGHT, numbers_of
 from hw4cli.problem.workload import TOP_LEFT
 
@@ -74,18 +75,22 @@ def attention(
     >>> attention(q, k, v, is_causal=True).sum().backward()
     """
     tensors = query, key, value
-    given = None
+    given: tuple[Any, ...] | None = None
+    beside: tuple[Any, ...] = ()
     if window is not None:
         window = checked_window(window)
-    changes: dict[str, Any] | None = None
+    words: Words | None = None
     if not softcap is arrays is score is keep is alibi_slopes is attn_mask is None:
-        changes = {"score": score, "keep": keep, "arrays": arrays, "softcap": softcap, "alibi_slopes": alibi_slopes}
+        words = Words(score, keep, arrays, softcap, alibi_slopes, attn_mask)
     is_whole, asked = lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None, {}
     if not is_whole:
         asked = {"lengths": lengths, "q_lengths": q_lengths, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
-    if changes is None and is_whole and not not_supported and not eager.is_compiling():
+    if not not_supported and not eager.is_compiling():
         given = eager.options_of(is_causal, enable_gqa, align, scale, window, kernel, dropout_p)
-        found = None if given is None else eager.repeated(query, key, value, given)
+        if given is not None and not (words is None and is_whole):
+            given = eager.with_more(query, given, words, None if is_whole else {**asked, "padding": padding})
+            beside = words.beside if given is not None and words is not None else ()
+        found = None if given is None else eager.repeated(query, key, value, given, *beside)
         if found is not None:
             return found
     if has_torch_function(tensors):  # a tracer's proxy, or a tensor of another kind, which says how it is called
@@ -98,7 +103,7 @@ def attention(
         }
         options |= {} if window is None else {"window": window}
         options |= {} if is_whole else {**asked, "padding": padding}
-        options |= changes or {}
+        options |= {} if words is None else {n: x for n, x in words._asdict().items() if n != "attn_mask"}
         return handle_torch_function(attention, tensors, *tensors, attn_mask, dropout_p, is_causal, **options)
     refuse("attention", not_supported)
     check_flags(is_causal=is_causal, enable_gqa=enable_gqa)
@@ -112,20 +117,26 @@ def attention(
     if not is_whole:
         _shape_of_result(query, key, value, enable_gqa)
         numbers = {name: given if given is None else numbers_of(name, given) for name, given in asked.items()}
-        options |= {"kernel": kernel or usual_kernel(query), "padding": padding, **numbers}
-        return direct.attend(query, key, value, options, changes and {**changes, "attn_mask": attn_mask})
+        named = kernel or usual_kernel(query)
+        options |= {"kernel": named, "padding": padding, **numbers}
+        o = direct.attend(query, key, value, options, words)
+        if given is not None and query is tensors[0] and key is tensors[1] and value is tensors[2]:
+            eager.remember((*tensors, *beside), o, given, named)
+        return o
     *leading, Nq, dv = _shape_of_result(query, key, value, enable_gqa)
     q, k, v = _with_four_dimensions((query, key, value), leading)
     shape = (*leading, Nq, dv)[-max(x.dim() for x in tensors) :]
     if not q.numel() or not k.numel() or not v.numel():
         return _of_nothing(q, k, v).reshape(shape)
     named = kernel or usual_kernel(q)
-    if changes is not None:
-        changes["attn_mask"] = _fitting(attn_mask, leading[:-1])
-        return direct.attend(q, k, v, {**options, "kernel": named}, changes).reshape(shape)
-    o = attend(q, k, v, bool(is_causal), align, scale, *(window or eager.EVERY), named)[0]
-    if given is not None and q is query and k is key and v is value:
-        eager.remember(tensors, o, given, named)
+    if words is not None:
+        words = words._replace(attn_mask=_fitting(attn_mask, leading[:-1]))
+        o = direct.attend(q, k, v, {**options, "kernel": named}, words)
+    else:
+        o = attend(q, k, v, bool(is_causal), align, scale, *(window or eager.EVERY), named)[0]
+    fits = words is None or words.attn_mask is attn_mask
+    if given is not None and q is tensors[0] and k is tensors[1] and v is tensors[2] and fits:
+        eager.remember((*tensors, *beside), o, given, named)
     return o.reshape(shape)
 
 

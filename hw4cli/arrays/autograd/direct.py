@@ -15,6 +15,7 @@ from hw4cli.arrays.attention import attention
 from hw4cli.arrays.autograd.oncpu import array_of, backward_of_float64, forward_of_float64
 from hw4cli.arrays.autograd.operators import Underivable, readable, refuse_forward_mode, turned
 from hw4cli.arrays.gradients.backward import attention_backward
+from hw4cli.arrays.scored import Words
 
 Options = dict[str, Any]
 MASK, SLOPES, ARRAYS = "attn_mask", "alibi_slopes", "arrays"  # arguments of hw4cli.attention that are tensors
@@ -40,28 +41,45 @@ class _Call(NamedTuple):
 
 
 @torch.compiler.disable  # type: ignore[untyped-decorator]
-def attend(q: Tensor, k: Tensor, v: Tensor, options: Options, changes: Options | None = None) -> Tensor:
+def attend(q: Tensor, k: Tensor, v: Tensor, options: Options, words: Words | None = None) -> Tensor:
     """O of q (batch, heads, Nq, d), k and v (batch, kv_heads, Nk, d), or, where cu_seqlens are among the options, of
     tensors without a batch. The options, and what changes scores, are arguments of hw4cli.attention, which checks them.
 
     Raises TypeError or ValueError for arrays that are no tensors beside q, or require a gradient."""
-    given = dict(changes or {})
-    mask, arrays = given.pop(MASK, None), given.pop(ARRAYS, None)
-    if arrays is not None and not isinstance(arrays, Mapping):
-        raise TypeError(f"arrays is a {type(arrays).__name__}: give a dictionary of names and tensors")
-    named = {(ARRAYS, name): x for name, x in (arrays or {}).items()}
-    named |= {(name, name): given.pop(name) for name in (SLOPES,) if given.get(name) is not None}
-    if mask is not None:
-        named[MASK, MASK] = mask
-    for (argument, name), x in named.items():
+    words = words or Words()
+    if words.arrays is not None and not isinstance(words.arrays, Mapping):
+        raise TypeError(f"arrays is a {type(words.arrays).__name__}: give a dictionary of names and tensors")
+    call, tensors = _with(options, words)
+    for (argument, name), x in zip(call.names, tensors, strict=True):
         _check(f"{ARRAYS}[{name!r}]" if argument == ARRAYS else name, x, q)
+    mask = words.attn_mask
     if mask is not None and mask.is_floating_point():
-        del named[MASK, MASK]
+        call, tensors = call._replace(names=call.names[:-1]), tensors[:-1]
     else:
         mask = None
-    call = _Call({**options, **given}, tuple(named))
-    o: Tensor = _Direct.apply(q, k, v, mask, call, *named.values())[0]
+    o: Tensor = _Direct.apply(q, k, v, mask, call, *tensors)[0]
     return o
+
+
+def forward(q: Tensor, k: Tensor, v: Tensor, options: Options, words: Words) -> tuple[Tensor, Tensor]:
+    """O and the LSE, of arguments that the checks of `attend` have passed."""
+    call, tensors = _with(options, words)
+    return _Direct.forward(q, k, v, None, call, *tensors)
+
+
+def derive(tensors: Sequence[Tensor], options: Options, words: Words) -> tuple[Tensor, Tensor, Tensor]:
+    """dQ, dK and dV for dO, q, k, v, O and the LSE of such a call."""
+    (do, *others), (call, beside) = tensors, _with(options, words)
+    dq, dk, dv = _Gradients.apply(do, call, False, *others, None, *beside)
+    return dq, dk, dv
+
+
+def _with(options: Options, words: Words) -> tuple[_Call, tuple[Any, ...]]:
+    """A call with options and words, and its tensors, of which a mask is the last."""
+    named: dict[tuple[str, str], Any] = {(ARRAYS, name): x for name, x in (words.arrays or {}).items()}
+    named |= {(name, name): x for name in (SLOPES, MASK) if (x := getattr(words, name)) is not None}
+    plain = {name: getattr(words, name) for name in ("score", "keep", "softcap")}
+    return _Call({**options, **plain}, tuple(named)), tuple(named.values())
 
 
 def _check(name: str, x: Any, q: Tensor) -> None:

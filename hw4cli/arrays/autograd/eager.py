@@ -6,7 +6,10 @@ The operator is what everything sees that records or transforms calls: torch.com
 and forward-mode differentiation; a gradient that is to be derived itself is computed by it, too.
 """
 
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from operator import attrgetter
 from types import NoneType
 from typing import Any
 
@@ -16,17 +19,33 @@ from torch.autograd import forward_ad
 
 from hw4cli.arrays import attention as arrays
 from hw4cli.arrays.arguments import ALL, Window
-from hw4cli.arrays.autograd import operators
+from hw4cli.arrays.autograd import direct, operators
 from hw4cli.arrays.gradients import backward as gradients
-from hw4cli.arrays.operand import operand
-from hw4cli.arrays.repeated import PLAIN, Call, Calls, backward, call_of, call_with_inner_lse, forward
+from hw4cli.arrays.repeated import (
+    PLAIN,
+    Call,
+    Calls,
+    Way,
+    backward,
+    call_of,
+    call_with_inner_lse,
+    forward,
+    is_known,
+)
+from hw4cli.arrays.scored import NOTHING, Words, scored
+from hw4cli.arrays.sequences import LEFT, asked, four_dimensions, sequences_of
+from hw4cli.plans.kernels16 import takes_sequences
+from hw4cli.problem.scores import MOST_ARRAYS
+from hw4cli.problem.workload import FLOAT32, Workload
 
 FORWARD, BACKWARD = Calls(), Calls()
 Options = tuple[Any, ...]
-EVERY = ALL, ALL  # key
+EVERY = ALL, ALL  # keys
+PLAIN_OPTIONS = 6  # without sequences of several lengths, and what becomes of scores
 
 is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
+_is_on_gpu = attrgetter("is_cuda")
 _function_modes = getattr(torch._C, "_len_torch_function_stack", lambda: True)  # True: a torch that does not tell
 _NUMBERS, _TEXTS, _SCALES = {int, float}, {str, NoneType}, PLAIN - {str}
 
@@ -54,34 +73,47 @@ def options_of(
     return None
 
 
-def repeated(q: Any, k: Any, v: Any, options: Options) -> Tensor | None:
-    """O, if there was such a call."""
+def with_more(q: Any, options: Options, words: Words | None, lengths: Mapping[str, Any] | None) -> Options | None:
+    """The options of a call with changed scores, or with sequences of several lengths, as part of its key; None where
+    it is no repeated one. Numbers on a GPU are waited for."""
+    said = None if words is None else words.kind
+    if not is_known(q) or (words is not None and said is None):
+        return None
+    return *options, None if lengths is None else asked(**lengths), said
+
+
+def repeated(q: Any, k: Any, v: Any, options: Options, *beside: Any) -> Tensor | None:
+    """O, if there was such a call. `beside`: arrays that a score names."""
     if _function_modes() or forward_ad._current_level >= 0:
         return None
-    call = FORWARD.find(options, (q, k, v))
+    call = FORWARD.find(options, (q, k, v, *beside))
     if call is None:
         return None
     if call.lse is not None:
-        o: Tensor = _apply(q, k, v, call, options)
+        o: Tensor = _apply(q, k, v, call, options, *beside)
         return o
-    found = forward(call, q, k, v)
+    found = forward(call, q, k, v, *beside)
     return None if found is None else found[0]
 
 
-def remember(tensors: tuple[Tensor, Tensor, Tensor], o: Tensor, options: Options, kernel: str) -> None:
-    """Remember a call that was answered with O. `kernel`: the one that the option stands for."""
-    q, k, v = tensors
-    if not q.is_cuda or _is_watched() or is_compiling() or FORWARD.knows(options, tensors):
+def remember(tensors: tuple[Tensor, ...], o: Tensor, options: Options, kernel: str) -> None:
+    """Remember a call that was answered with O: q, k, v, and the arrays that a score names. `kernel`: the one that the
+    option stands for."""
+    q, k, v, *beside = tensors
+    if not _is_on_gpu(q) or _is_watched() or is_compiling() or FORWARD.knows(options, tensors):
         return
     call = None
-    if _are_readable(tensors):
+    if _are_readable((q, k, v)) and not any(x.requires_grad and _is_grad_enabled() for x in beside):
         with torch.no_grad():
-            work, operands = _described((q, k, v, o), options)
+            work, operands, ways, gaps = _described((q, k, v, o), options, beside)
             wants_lse = o.requires_grad
-            launches = arrays.launches_for(work, operands, kernel, wants_lse)
-            rows = work.batch * work.heads * work.Nq
-            given = call_with_inner_lse(operands[0], launches, o, rows) if wants_lse else None
-            call = given if wants_lse else call_of(operands[0], launches, (o,))
+            of_parts = _are_sequences(options) and not _is_at_once(work, kernel)
+            launches = None if of_parts else arrays.launches_for(work, operands, kernel, wants_lse)
+            if wants_lse:
+                call = call_with_inner_lse(operands[0], launches, o, math.prod(operands[0].shape[:3]))
+            else:
+                call = call_of(operands[0], launches, (o,))
+            call = call and call._replace(gaps=gaps[0], ways=ways)
     FORWARD.put(options, tensors, call)
 
 
@@ -93,39 +125,85 @@ def _are_readable(tensors: tuple[Tensor, ...]) -> bool:
         return False
 
 
-def _described(tensors: tuple[Tensor, ...], options: Options) -> tuple[Any, Any]:
-    """What tensors ask for that the checks have passed, of which the first three are q, k and v; and all of them."""
-    is_causal, _, align, scale, window, _ = options
-    operands = tuple(operand("", x.detach(), "BHND") for x in tensors)
-    return arrays.workload_of(operands[:3], is_causal, align, scale, window), operands
+def _described(
+    tensors: tuple[Tensor, ...], options: Options, beside: Sequence[Tensor]
+) -> tuple[Workload, tuple[Any, ...], tuple[Way, ...], tuple[bool, bool]]:
+    """What tensors ask for that the checks have passed, of which the first three are q, k and v; all of them; how those
+    beside them are read; and whether there are rows, and rows or keys, of no sequence."""
+    is_causal, _, align, scale, window, _, *more = options
+    numbers, said = more or (None, None)
+    packed = numbers is not None and numbers.packed
+    changes, gaps, longest = NOTHING, (False, False), None
+    operands = tuple(four_dimensions("", x.detach(), "BHND", packed) for x in tensors)
+    work = arrays.workload_of(operands[:3], is_causal, align, scale, window)
+    of_score = work
+    if numbers is not None:
+        sequences = sequences_of(work.batch, work.Nq, work.Nk, numbers)
+        work, longest = sequences.of(work, align), sequences.longest
+        gaps = not sequences.fills_rows, not (sequences.fills_rows and sequences.fills_keys)
+    if said is not None:
+        left = numbers is not None and numbers.padding == LEFT and not packed
+        changes = scored(Words.of(said, beside), operands[0], of_score, packed=longest, left=left)
+    return changes.of(work), operands, changes.ways, gaps
 
 
 class Attention(torch.autograd.Function):  # type: ignore[misc]
     """The derivative of a repeated call."""
 
     @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, call: Call, options: Options) -> Tensor:
+    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, call: Call, options: Options, *beside: Tensor) -> Tensor:
         """O; the LSE is kept for the backward pass, as numbers one after the other, or as (batch, heads, Nq)."""
-        found = forward(call, q, k, v)
-        o, lse = operators.forward(q, k, v, *_checked(q, options)) if found is None else found
-        ctx.save_for_backward(q, k, v, o, lse)
+        found = forward(call, q, k, v, *beside)
+        o, lse = _checked(q, k, v, options, beside) if found is None else found
+        ctx.save_for_backward(q, k, v, o, lse, *beside)
         ctx.options = options
         return o
 
     @staticmethod
     def backward(ctx: Any, do: Tensor) -> tuple[Any, ...]:
-        """dQ, dK and dV."""
-        return (*_gradients((do, *ctx.saved_tensors), ctx.options), None, None)
+        """dQ, dK and dV: as a repeated call if there was one, else by the operator. Where they are to be derived in
+        turn, tensors that require a gradient are of another kind."""
+        tensors, options = (do, *ctx.saved_tensors), ctx.options
+        call = BACKWARD.find(options, tensors)
+        found = None if call is None else backward(call, *tensors)
+        return (*(found or _gradients(tensors, options)), *_NO_GRADIENTS[: len(tensors) - 4])
 
 
-# Without the Python of Function.apply, which is for torch.func's transformations: with these nothing comes here.
+_NO_GRADIENTS = (None,) * (2 + MOST_ARRAYS)  # of what is beside q, k and v
+
+
+# Without the Python of Function.apply, which is for torch.func's transformations: with these nothing comes here; and
+# without that of its node, which looks for what the backward pass is called.
 _apply = super(torch.autograd.Function, Attention).apply
+with suppress(AttributeError):
+    Attention._backward_cls.apply = Attention.backward
 
 
-def _checked(q: Tensor, options: Options) -> Options:
-    """What the operator is called with behind q, k and v."""
+def _checked(q: Tensor, k: Tensor, v: Tensor, options: Options, beside: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """O and the LSE of a call that is to be checked anew."""
+    if len(options) > PLAIN_OPTIONS:
+        return direct.forward(q, k, v, *_asked(q, options, beside))
     *mask, kernel = options
-    return *_mask(mask), kernel or operators.usual_kernel(q)
+    arguments = *_mask(mask), kernel or operators.usual_kernel(q)
+    return operators.forward(q, k, v, *arguments)
+
+
+def _are_sequences(options: Options) -> bool:
+    """Whether a call is of sequences of several lengths."""
+    return len(options) > PLAIN_OPTIONS and options[PLAIN_OPTIONS] is not None
+
+
+def _is_at_once(work: Workload, kernel: str) -> bool:
+    """Whether one launch of the forward pass computes sequences of several lengths, of which there are any."""
+    return bool(work.sequences) and work.dtype != FLOAT32 and takes_sequences(kernel)
+
+
+def _asked(q: Tensor, options: Options, beside: Sequence[Tensor]) -> tuple[dict[str, Any], Words]:
+    """The arguments of hw4cli.attention of a call with more options."""
+    is_causal, _, align, scale, window, kernel, numbers, said = options
+    found = {"causal": is_causal, "align": align, "scale": scale, "window": window}
+    found |= {"kernel": kernel or operators.usual_kernel(q)} | ({} if numbers is None else numbers._asdict())
+    return found, Words() if said is None else Words.of(said, beside)
 
 
 def _mask(options: Sequence[Any]) -> Options:
@@ -135,21 +213,20 @@ def _mask(options: Sequence[Any]) -> Options:
 
 
 def _gradients(tensors: tuple[Tensor, ...], options: Options) -> tuple[Tensor, Tensor, Tensor]:
-    """dQ, dK and dV for dO, q, k, v, O and the LSE: as a repeated call if there was one, else by the operator. Where
-    they are to be derived in turn, tensors that require a gradient are of another kind."""
-    kept = _mask(options[:-1])
-    call = BACKWARD.find(kept, tensors)
-    found = None if call is None else backward(call, *tensors)
-    if found is not None:
-        return found[0], found[1], found[2]
-    do, q, k, v, o, lse = tensors
-    sums = lse if lse.dim() == 3 else lse[: q.shape[0] * q.shape[1] * q.shape[2]].view(q.shape[:3])
-    dq, dk, dv = operators.derive(do, q, k, v, o, sums, *kept)
-    if not (_is_grad_enabled() or _is_watched() or is_compiling() or BACKWARD.knows(kept, tensors)):
+    """dQ, dK and dV for dO, q, k, v, O, the LSE and what is beside them, by the operator; the call is remembered."""
+    do, q, k, v, o, lse, *beside = tensors
+    rows = q.shape[:-1]
+    sums = lse if lse.shape == rows else lse[: math.prod(rows)].view(rows)
+    if len(options) > PLAIN_OPTIONS:
+        dq, dk, dv = direct.derive((do, q, k, v, o, sums), *_asked(q, options, beside))
+    else:
+        dq, dk, dv = operators.derive(do, q, k, v, o, sums, *_mask(options[:-1]))
+    if not (_is_grad_enabled() or _is_watched() or is_compiling() or BACKWARD.knows(options, tensors)):
         call = None
         if _are_readable((do, q, k, v, o)):
-            work, operands = _described((q, k, v, o, do, dq, dk, dv), options)
-            launches = gradients.launches_for(work, operands)
-            call = call_of(operands[0], launches, (dq, dk, dv))
-        BACKWARD.put(kept, tensors, call)
+            work, operands, ways, gaps = _described((q, k, v, o, do, dq, dk, dv), options, beside)
+            is_empty = _are_sequences(options) and not work.sequences
+            launches = None if is_empty else gradients.launches_for(work, operands)
+            call = call_of(operands[0], launches, (dq, dk, dv), None, gaps[1], ways)
+        BACKWARD.put(options, tensors, call)
     return dq, dk, dv

@@ -98,8 +98,8 @@ def attention_backward(
     numbers = Asked(None, None, RIGHT, None, None)
     if not lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None:
         numbers = asked(lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k)
-    elif words is None:
-        return _gradients((do, q, k, v, o, lse), *options, whole=True)
+    elif not mask_gradient:
+        return _gradients((do, q, k, v, o, lse), *options, whole=True, words=words)
     return _of_sequences((do, q, k, v, o, lse), numbers, *options, words, bool(mask_gradient))
 
 
@@ -117,9 +117,11 @@ def _of_sequences(
 ) -> tuple[Any, ...]:
     """The gradients of sequences of several lengths, or of whole arrays whose scores are changed: all arguments are
     checked before any is computed."""
-    key = causal, align, scale, layout, kernel, True, window, *numbers
-    is_known = type(causal) is bool and are_plain(key[:5]) and words is None
-    if (found := _repeated(key, arrays, is_known)) is not None:
+    said = () if words is None else words.kind
+    key = causal, align, scale, layout, kernel, True, window, *numbers, *(said or ())
+    is_known = type(causal) is bool and are_plain(key[:5]) and said is not None and not mask_gradient
+    beside = words.beside if words is not None and is_known else ()
+    if (found := _repeated(key, (*arrays, *beside), is_known)) is not None:
         return found
     do, q, k, v, o, lse = arrays
     _check_options(causal, layout, kernel)
@@ -146,7 +148,8 @@ def _of_sequences(
         if each.sequences:
             launches = backward_on_gpu(each, given, log_sums, made, kernel, views=changes.views)
         if is_known and launches:
-            BACKWARD.put(key, arrays, call_of(given[0], launches, results, gaps=not all(fills)))
+            call = call_of(given[0], launches, results, gaps=not all(fills), ways=changes.ways)
+            BACKWARD.put(key, (*arrays, *beside), call)
         return results[0], results[1], results[2]
     of_mask = _MaskGradient(changes.mask, given[0]) if mask_gradient else None
     for part in _limited(sequences, work) if of_mask else sequences.parts:
@@ -240,19 +243,25 @@ def _gradients(
     kernel: str,
     window: Window | None,
     whole: bool,
+    words: Words | None = None,
     results: tuple[Any, ...] = (),
     changes: Scored = NOTHING,
     dscore: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """dQ, dK and dV, in new arrays or in `results`; `dscore`: where the gradient of changed scores is written."""
-    options = causal, align, scale, layout, kernel, whole, window
-    is_known = type(causal) is bool and are_plain(options[:6]) and not results
-    if (found := _repeated(options, arrays, is_known)) is not None:
+    """dQ, dK and dV, in new arrays, or in `results` where what becomes of scores is known already; `dscore`: where the
+    gradient of changed scores is written."""
+    said: tuple[Any, ...] | None = () if words is None else words.kind
+    is_known = type(causal) is bool and are_plain((align, scale, layout, kernel)) and not results and said is not None
+    options = causal, align, scale, layout, kernel, whole, window, *(said or ())
+    beside = words.beside if words is not None and is_known else ()
+    if (found := _repeated(options, (*arrays, *beside), is_known)) is not None:
         return found
     do, q, k, v, o, lse = arrays
     _check_options(causal, layout, kernel)
     given = _operands((q, k, v, o, do), layout)
-    work = changes.of(workload_of(given[:3], causal, align, scale, window))
+    work = workload_of(given[:3], causal, align, scale, window)
+    changes = changes if words is None else scored(words, given[0], work)
+    work = changes.of(work)
     check_window(kernel, work, GRADIENTS)
     _check_like_q(given, work)
     like_q = given[0]
@@ -266,7 +275,7 @@ def _gradients(
             work, given, log_sums, made, kernel, whole, changes.views, 0 if dscore is None else address_of(dscore)
         )
         if is_known and launches:
-            BACKWARD.put(options, arrays, call_of(like_q, launches, results))
+            BACKWARD.put(options, (*arrays, *beside), call_of(like_q, launches, results, ways=changes.ways))
     return results[0], results[1], results[2]
 
 

@@ -1,6 +1,8 @@
 """Repeated calls of hw4cli.torch.attention in eager torch, by launches that NumPy executes where tensors lie."""
 
 import ctypes
+import sys
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -11,7 +13,7 @@ from torch.autograd import forward_ad  # noqa: E402
 from torchmodes import Seen, SeenFunctions  # noqa: E402
 
 import hw4cli  # noqa: E402
-from hw4cli.arrays import repeated  # noqa: E402
+from hw4cli.arrays import operand, repeated  # noqa: E402
 from hw4cli.arrays.autograd import eager  # noqa: E402
 from hw4cli.torch import attention  # noqa: E402
 
@@ -80,9 +82,7 @@ def launches(monkeypatch):
     kept[0].put(OPTIONS, tuple(tensors(wanting=True)), plain._replace(lse=torch.empty(ROWS)))
     with torch.no_grad():
         of_backward = (torch.empty(SHAPE), *tensors(), torch.empty(SHAPE), torch.empty(ROWS))
-        kept[1].put(
-            (True, "top-left", None, -1, -1), of_backward, repeated.Call(library, 0, backward, (model,) * 3, None, None)
-        )
+        kept[1].put(OPTIONS, of_backward, repeated.Call(library, 0, backward, (model,) * 3, None, None))
     yield forward, backward
     for table in kept:
         table.clear()
@@ -110,6 +110,37 @@ def test_a_repeated_call_goes_to_the_launches_and_gives_what_the_operator_gives(
         right = checked(x)
         assert close(both(x), right) and close([attention(*x, is_causal=True)], right[:1])
     assert (forward.calls, backward.calls) == (6, 3)
+
+
+def test_a_repeated_call_takes_few_steps_of_python(launches, monkeypatch):
+    """Each takes a tenth of a microsecond or more, and so does each tensor that is made."""
+    for number in (0, 1):
+        monkeypatch.setattr(launches[number], "enqueue", lambda addresses, stream: None)
+    x, made, steps = tensors(wanting=True), [], []
+    library = repeated.LIBRARIES[torch.Tensor]
+    monkeypatch.setattr(library, "new", lambda like: made.append(tuple(like.shape)) or torch.empty_like(like))
+    folder = str(Path(hw4cli.__file__).parent)
+
+    def seen(frame, event, _):
+        if event == "call" and frame.f_code.co_filename.startswith(folder):
+            steps.append(frame.f_code.co_name)
+
+    do = torch.ones(SHAPE)
+    for _ in range(repeated.EACH):  # from which on guards find the call
+        torch.autograd.grad(attention(*x, is_causal=True), x, do)
+    made.clear()
+    for _ in range(2):
+        sys.setprofile(seen)
+        o = attention(*x, is_causal=True)
+        sys.setprofile(None)
+        assert steps == ["attention", "options_of", "repeated", "find", "forward", "forward"]
+        assert made == [SHAPE, (ROWS,)]
+        made.clear(), steps.clear()
+        sys.setprofile(seen)
+        torch.autograd.grad(o, x, do)
+        sys.setprofile(None)
+        assert steps == ["backward", "find", "backward"] and made == [SHAPE] * 3
+        made.clear(), steps.clear()
 
 
 def test_other_options_shapes_or_an_address_between_two_chunks_go_by_the_operator(launches):
@@ -194,3 +225,137 @@ def test_a_function_that_is_compiled_has_the_operator_in_one_graph(launches):
 )
 def test_options_that_may_change_or_are_wrong_are_part_of_no_key(options):
     assert eager.options_of(*options) is None
+
+
+# ---- Changed scores, and sequences of several lengths
+
+
+class Arrays:
+    """Launches that compute what hw4cli.attention, or its gradients, are asked for, where tensors and what is beside
+    them lie; these are float32 on a GPU that there is not."""
+
+    is_filled, scratch = True, 0
+
+    def __init__(self, count, shapes, options):
+        self.count, self.shapes, self.options, self.calls = count, shapes, options, 0
+
+    def enqueue(self, addresses, stream):
+        self.calls += 1
+        first, beside = addresses[: self.count], addresses[self.count : -2]
+        arrays = [array(at, SHAPE) for at in first]
+        lse = array(addresses[-2], SHAPE[:3]) if addresses[-2] else None
+        options = dict(self.options)
+        for (name, shape), at in zip(self.shapes.items(), beside, strict=True):
+            options[name] = array(at, shape)
+        if self.count == 4:
+            *given, o = arrays
+            o[...], sums = hw4cli.attention(*given, align="top-left", return_lse=True, **options)
+            if lse is not None:
+                lse[...] = sums
+        else:
+            q, k, v, o, do, *made = arrays
+            for to, one in zip(
+                made, hw4cli.attention_backward(do, q, k, v, o, lse, align="top-left", **options), strict=True
+            ):
+                to[...] = one
+
+
+# Options, and the shapes of the arrays among them.
+CHANGES = {
+    "softcap": ({"softcap": 2.0}, {}),
+    "a mask": ({}, {"attn_mask": (2, 1, 10, 10)}),
+    "slopes and more": ({"keep": "i != j + 1", "score": "s * 2"}, {"alibi_slopes": (3,), "attn_mask": (10, 10)}),
+    "lengths": ({"lengths": [10, 4]}, {}),
+    "lengths and a mask": ({"lengths": [10, 4]}, {"attn_mask": (10, 10)}),
+}
+
+
+@pytest.fixture
+def planned(monkeypatch):
+    """Calls that are remembered as on a GPU, by launches that are put here for what is asked for."""
+    library, made = Library(), []
+    monkeypatch.setattr(repeated, "LIBRARIES", dict.fromkeys((torch.Tensor, torch.nn.Parameter), library))
+    monkeypatch.setattr(library, "model", lambda shape, dtype, device, strides=None: torch.empty(tuple(shape)))
+    monkeypatch.setattr(eager, "_is_on_gpu", lambda x: True)
+    monkeypatch.setattr(eager, "_is_at_once", lambda work, kernel: bool(work.sequences))
+    monkeypatch.setattr(operand, "_check_tensor", lambda *_: None)
+
+    def of(options, shapes):
+        made[:] = [Arrays(4, shapes, options), Arrays(8, shapes, options)]
+        monkeypatch.setattr(eager.arrays, "launches_for", lambda *_: made[0])
+        monkeypatch.setattr(eager.gradients, "launches_for", lambda *_: made[1])
+        return made
+
+    for table in (eager.FORWARD, eager.BACKWARD):
+        table.clear()
+    yield of
+    for table in (eager.FORWARD, eager.BACKWARD):
+        table.clear()
+
+
+@pytest.mark.parametrize("name", CHANGES)
+def test_changed_scores_and_lengths_go_to_the_launches_too(planned, name):
+    options, shapes = CHANGES[name]
+    forward, backward = planned(options, shapes)
+    for again in range(3):
+        x, beside = tensors(again), {name: torch.randn(shape) for name, shape in shapes.items()}
+        asked = {"is_causal": False, **options, **beside}
+        right = both(x, scale=torch.tensor(SHAPE[3] ** -0.5), **asked)  # which is never remembered
+        found = both(x, **asked)
+        assert close(found, right), again
+        assert close([attention(*x, **asked)], right[:1])
+        assert forward.calls == 2 * again
+        assert backward.calls == max(0, again - 1)
+
+
+def test_a_mask_whose_values_change_is_read_each_time(planned):
+    forward, _ = planned({}, {"attn_mask": (10, 10)})
+    x, mask = tensors(), torch.zeros(10, 10)
+    attention(*x, mask)
+    for value in range(3):
+        mask[:, 3:] = -value
+        assert close([attention(*x, mask)], [attention(*x, mask, scale=torch.tensor(SHAPE[3] ** -0.5))])
+    assert forward.calls == 3
+
+
+def test_a_mask_that_is_changed_before_the_backward_pass_is_refused(planned):
+    forward, _ = planned({}, {"attn_mask": (10, 10)})
+    x, mask = tensors(wanting=True), torch.zeros(10, 10)
+    for again in range(2):
+        o = attention(*x, mask)
+        mask += 1
+        with pytest.raises(RuntimeError, match="modified by an inplace operation"):
+            o.sum().backward()
+        assert forward.calls == again
+
+
+def test_a_mask_that_wants_a_gradient_gets_it(planned):
+    forward, _ = planned({}, {"attn_mask": (10, 10)})
+    x = tensors()
+    for again in range(2):
+        plain, wanting = torch.zeros(10, 10), torch.zeros(10, 10, requires_grad=True)
+        attention(*x, plain)
+        attention(*x, wanting).sum().backward()
+        assert wanting.grad.shape == (10, 10)
+        assert forward.calls == again
+
+
+def test_gradients_of_changed_scores_have_no_derivative(planned):
+    planned({"softcap": 2.0}, {})
+    x = tensors(wanting=True)
+    for _ in range(3):
+        o = attention(*x, softcap=2.0)
+        (first,) = torch.autograd.grad(o, x[0], torch.ones_like(o).requires_grad_(), create_graph=True)
+        with pytest.raises(NotImplementedError, match="second"):
+            first.sum().backward()
+
+
+def test_lengths_of_no_sequence_are_computed_by_the_checked_call(planned):
+    forward, backward = planned({"lengths": [0, 0]}, {})
+    x = tensors(wanting=True)
+    for _ in range(3):
+        o = attention(*x, lengths=[0, 0])
+        assert not o.any()
+        o.sum().backward()
+        assert not x[0].grad.any()
+    assert not forward.calls and not backward.calls
