@@ -128,6 +128,55 @@ def test_so_are_those_of_arrays(name, layout):
         assert prepared(repeated.FORWARD) == prepared(repeated.BACKWARD) == 2
 
 
+def drawn(*shape, dtype=BFLOAT16, seed=9):
+    return torch.randn(shape, device="cuda", generator=torch.Generator(device="cuda").manual_seed(seed)).to(dtype)
+
+
+SCORES = {
+    "softcap": lambda: {"softcap": 5.0},
+    "slopes": lambda: {"alibi_slopes": drawn(8, dtype=FLOAT32).abs()},
+    "a boolean mask": lambda: {"attn_mask": drawn(2, 1, 130, 130) > 0},
+    "an added mask": lambda: {"attn_mask": drawn(130, 130)},
+    "a mask of another type": lambda: {"attn_mask": drawn(2, 8, 130, 130, dtype=torch.float64)},
+    "expressions": lambda: {
+        "score": "s - w[h] * abs(i - j)",
+        "keep": "i // 40 == j // 40",
+        "arrays": {"w": drawn(8, dtype=FLOAT32).abs()},
+    },
+    "lengths": lambda: {"lengths": [130, 77]},
+    "lengths and a mask": lambda: {"lengths": [130, 77], "attn_mask": drawn(130, 130)},
+    "no keys": lambda: {"lengths": [130, 0]},
+}
+
+
+@pytest.mark.parametrize("dtype", [BFLOAT16, FLOAT32], ids=str)
+@pytest.mark.parametrize("name", SCORES)
+def test_changed_scores_and_lengths_have_the_bits_of_checked_calls(name, dtype):
+    sizes = {"b": 2, "h": 8, "n": 130, "dtype": dtype}
+    right = checked(tensors(1, **sizes), **SCORES[name]())
+    for seed in (1, 2, 1):
+        expected = right if seed == 1 else checked(tensors(seed, **sizes), **SCORES[name]())
+        assert same(both(tensors(seed, **sizes), **SCORES[name]()), expected)
+        assert same([attention(*tensors(seed, **sizes), **SCORES[name]())], expected[:1])
+    if not (dtype == FLOAT32 and "lengths" in SCORES[name]()):  # whose forward pass is a launch for each length
+        assert (prepared(eager.FORWARD), prepared(eager.BACKWARD)) == (2, 1)
+
+
+def test_a_mask_is_read_by_each_call_and_each_replay_of_a_graph():
+    x, mask = tensors(b=2, n=130), drawn(130, 130)
+    for _ in range(3):
+        attention(*x, mask)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        o = attention(*x, mask)
+    for seed in range(3):
+        mask.copy_(drawn(130, 130, seed=seed))
+        expected = checked(x, attn_mask=mask)[0]
+        assert torch.equal(attention(*x, mask), expected)
+        graph.replay()
+        assert torch.equal(o, expected)
+
+
 def test_memory_that_is_freed_and_taken_again_does_not_matter():
     for seed in range(40):
         x = tensors(seed)
