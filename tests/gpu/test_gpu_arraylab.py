@@ -55,6 +55,33 @@ def test_the_kernel_in_triton_is_a_peer_that_is_right(hw4, tmp_path, text):
     assert (rows[word]["status"], rows[word]["ours"]) == ("ok", False), rows[word]["reason"]
 
 
+def test_three_tf32_products_are_as_exact_as_float32_in_triton(hw4, tmp_path):
+    pytest.importorskip("triton")
+    words = [f"{ROOT}/benchmarks/measure/triton_attention.py:{name}" for name in ("attention", "tf32x3")]
+    path, text = tmp_path / "record.json", "B=2 H=4 KVH=2 N=500 d=64 dtype=fp32 causal"
+    result = hw4("bench", "flash", text, "--peers", ",".join(words), "--samples", "10", "--output", path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    rows = {row["kernel"]: row for row in json.loads(path.read_text())["rows"]}
+    for word in words:
+        assert rows[word]["status"] == "ok", rows[word]["reason"]
+        assert rows[word]["relative_error"] < 1e-5
+
+
+@pytest.mark.parametrize("which", ["fwd", "bwd"])
+def test_the_newest_peers_are_right_or_say_why_they_are_not_there(gpu, hw4, tmp_path, which):
+    pytest.importorskip("triton")
+    path, text = tmp_path / "record.json", "B=2 H=4 N=512 d=128 dtype=bf16"
+    optional = "flash-attn-4 flash-attn-4-deterministic cudnn-frontend cudnn-frontend-deterministic cudnn-blocks tlx"
+    words = ",".join(["flex", *(f"{word}?" for word in optional.split())])
+    result = hw4("bench", "--pass", which, text, "--peers", words, "--samples", "10", "--output", path)
+    assert result.returncode == 0, result.stdout + result.stderr
+    _, *peers = json.loads(path.read_text())["rows"]
+    assert len(peers) == 7
+    for row in peers:
+        assert row["status"] == "ok" or (row["status"] == "failed" and row["reason"]), row
+    assert next(row for row in peers if row["kernel"] == "FlexAttention")["status"] == "ok"
+
+
 @pytest.mark.parametrize(("which", "factor"), [("bwd", 2.5), ("both", 3.5)])
 @pytest.mark.parametrize(
     ("text", "peers"),
