@@ -33,7 +33,7 @@ from hw4cli.problem.workload import WIDEST
 Drawn = tuple[str, dict[str, Any]]
 MOST_TRIES, PAUSE_SECONDS = 20, 3  # of a test for which the GPU's memory is too small beside the others
 NOT_BEGUN = "not begun"
-WHOLE = 5000  # more than a test has rows or keys
+WHOLE = 1 << 15  # more than a test with chunks of keys has rows or keys
 
 
 def attention(q: Any, k: Any, v: Any, causal: bool, window: Any, extra: dict[str, Any]) -> Any:
@@ -50,7 +50,7 @@ def attention(q: Any, k: Any, v: Any, causal: bool, window: Any, extra: dict[str
     if (left, right) != (-1, -1):
         asked["window"] = (left, right)
     names = "softcap", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "lengths", "q_lengths", "keep", "arrays"
-    given = {name: extra[name] for name in names if extra.get(name) is not None and extra.get(name) is not False}
+    given = {name: extra[name] for name in names if extra.get(name) is not None}
     asked |= {name: value for name, value in given.items() if name != "softcap" or value}
     rows = [x.transpose(-3, -2) for x in (q, k, v)]
     o = hw4cli.torch.attention(*rows, scale=extra.get("softmax_scale"), **asked).transpose(-3, -2)
@@ -62,6 +62,75 @@ def attention(q: Any, k: Any, v: Any, causal: bool, window: Any, extra: dict[str
     detached = [x.detach() for x in rows]
     found = hw4cli.attention(*detached, causal=causal, scale=extra.get("softmax_scale"), return_lse=True, **asked)
     return o, found[1], None
+
+
+def chunks(size: int, device: Any, pad: str = "") -> dict[str, Any]:
+    """What lets a row see the chunk of so many keys that its own lies in, and no others, where keys are counted behind
+    `pad`."""
+    import torch
+
+    numbers = torch.arange(-WHOLE, 2 * WHOLE, device=device).div(size, rounding_mode="floor").to(torch.int32)
+    keep = f"chunk[i + Nk - Nq{pad} + {WHOLE}] == chunk[j{pad} + {WHOLE}]"
+    return {"arrays": {"chunk": numbers}, "keep": keep}
+
+
+def cache(
+    q: Any,
+    k_cache: Any,
+    v_cache: Any,
+    k: Any = None,
+    v: Any = None,
+    *,
+    qv: Any = None,
+    rotary_cos: Any = None,
+    page_table: Any = None,
+    block_table: Any = None,
+    cache_seqlens: Any = None,
+    cache_batch_idx: Any = None,
+    cache_leftpad: Any = None,
+    cu_seqlens_q: Any = None,
+    causal: bool = False,
+    window_size: Any = (-1, -1),
+    attention_chunk: int = 0,
+    return_softmax_lse: bool = False,
+    **how: Any,
+) -> Any:
+    """O with a cache of keys: of each batch the first ones, but for those that pad it on the left. They become packed
+    sequences with padding of their own."""
+    import torch
+
+    if not k is v is qv is rotary_cos is page_table is block_table is None:
+        raise NotImplementedError("a cache that is paged, or grows")
+    if cache_batch_idx is not None:
+        k_cache, v_cache = (x[cache_batch_idx.long()] for x in (k_cache, v_cache))
+    (batch, room), rows = k_cache.shape[:2], q.flatten(0, -3)
+    pad = "" if cache_leftpad is None else " - pad[b]"
+    more = chunks(attention_chunk, q.device, pad) if attention_chunk else {"arrays": {}, "keep": ""}
+    if pad:
+        more["arrays"]["pad"] = cache_leftpad
+        more["keep"] = " and ".join(filter(None, (more["keep"], "j >= pad[b]")))
+    starts = torch.arange(batch + 1)
+    extra = {
+        "softmax_scale": how.get("softmax_scale"),
+        "alibi_slopes": how.get("alibi_slopes"),
+        "cu_seqlens_q": starts * q.shape[1] if cu_seqlens_q is None else cu_seqlens_q,
+        "cu_seqlens_k": starts * room,
+        "lengths": cache_seqlens,
+        **(more if more["keep"] else {}),
+    }
+    o = attention(rows, k_cache.flatten(0, 1), v_cache.flatten(0, 1), causal, window_size, extra).reshape(
+        *q.shape[:-1], v_cache.shape[-1]
+    )
+    return (o, None) if return_softmax_lse else o
+
+
+def cache_refusal(given: dict[str, Any]) -> str:
+    """What a test of caches asks for that hw4 does not compute; "" for nothing."""
+    if given.get("new_kv") or given.get("append_knew"):
+        return "caches that grow"
+    if given.get("page_size") or given.get("paged_kv_block_size") or "rotary_fraction" not in given:
+        return "paged caches"
+    return "nothing: the test skips itself" if given["rotary_fraction"] else ""
 
 
 def module(name: str, **members: Any) -> None:
@@ -101,7 +170,7 @@ def package(checkout: Path) -> None:
         flash_attn_varlen_qkvpacked_func=lambda qkv, starts, most, *rest, **how: varlen(
             *qkv.unbind(-3), starts, starts, most, most, *rest, **how
         ),
-        flash_attn_with_kvcache=None,
+        flash_attn_with_kvcache=cache,
     )
     module("flash_attn.flash_attn_interface", _get_block_size_n=None, USE_TRITON_ROCM=False)
     module("flash_attn.layers")
@@ -112,7 +181,7 @@ def package(checkout: Path) -> None:
 def refusal(name: str, given: dict[str, Any]) -> str:
     """What a test of tests/test_flash_attn.py asks for that hw4 does not compute; "" for nothing."""
     if "kvcache" in name or "paged" in name:
-        return "caches of keys"
+        return cache_refusal(given)
     if "generator" in name:
         return "the package's own arguments"
     return "dropout" if given.get("dropout_p") else ""
@@ -121,15 +190,12 @@ def refusal(name: str, given: dict[str, Any]) -> str:
 def hopper_package(checkout: Path) -> None:
     """The modules that hopper/test_flash_attn.py imports, by hw4. How work is split over a GPU (num_splits, pack_gqa)
     is a hint there, which changes no result."""
-    import torch
 
     def func(q: Any, k: Any, v: Any, qv: Any = None, attention_chunk: int = 0, **how: Any) -> Any:
         if qv is not None or how.get("q_descale") is not None:
             raise NotImplementedError("qv, or scales of fp8")
-        if attention_chunk:  # a row sees the chunk of keys that its own lies in
-            places = torch.arange(-WHOLE, 2 * WHOLE, device=q.device, dtype=torch.int32)
-            how["arrays"] = {"chunk": places.div(attention_chunk, rounding_mode="floor").to(torch.int32)}
-            how["keep"] = f"chunk[i + Nk - Nq + {WHOLE}] == chunk[j + {WHOLE}]"
+        if attention_chunk:
+            how |= chunks(attention_chunk, q.device)
         return attention(q, k, v, how.get("causal", False), how.get("window_size", (-1, -1)), how)
 
     def varlen(q: Any, k: Any, v: Any, starts_q: Any, starts_k: Any, most_q: int, most_k: int, **how: Any) -> Any:
@@ -137,18 +203,24 @@ def hopper_package(checkout: Path) -> None:
         return func(q, k, v, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, **used, **how)
 
     sys.modules["flash_attn"] = None  # type: ignore[assignment]  # the tests do without its rotary embedding
-    names = "flash_attn_combine", "flash_attn_with_kvcache", "get_scheduler_metadata"
-    module("flash_attn_interface", flash_attn_func=func, flash_attn_varlen_func=varlen, **dict.fromkeys(names))
+    module(
+        "flash_attn_interface",
+        flash_attn_func=func,
+        flash_attn_varlen_func=varlen,
+        flash_attn_with_kvcache=cache,
+        get_scheduler_metadata=lambda *given, **how: None,
+        flash_attn_combine=None,
+    )
     loaded("padding", checkout / "hopper/padding.py")
     loaded("test_util", checkout / "hopper/test_util.py")
 
 
 def hopper_refusal(name: str, given: dict[str, Any]) -> str:
     """What a test of hopper/test_flash_attn.py asks for that hw4 does not compute; "" for nothing."""
-    if "kvcache" in name:
-        return "caches of keys"
     if "float8" in str(given.get("dtype")):
         return "fp8"
+    if "kvcache" in name:
+        return cache_refusal(given)
     if given.get("has_qv"):
         return "a second product of queries, with V (qv)" if given["d"] == 64 else "nothing: the test skips itself"
     if name == "test_flash_attn_combine":
