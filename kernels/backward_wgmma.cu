@@ -3,11 +3,14 @@
 // Idea:     A producer warp issues copies of tiles; consumers, groups of four warps, own 64 rows each, of Q and dO (backward_dq) or of K and V
 //           (backward_dkdv), and multiply (wgmma) what is streamed past them. A group has its scores with the owned rows down:
 //           P and dS are at once the left operands of the sums, from registers, and never pass through shared memory. While one
-//           consumer takes exponentials, the tensor cores compute for the others.
+//           consumer takes exponentials, the tensor cores compute for the others. Of more than 128 columns, registers do not hold
+//           a group's sums of dK and of dV: two groups own the same 64 keys in backward_dkdv. One computes scores and P, and adds
+//           up dV; the other one computes dP, gets P through shared memory, and adds up dK.
 // Geometry: As many blocks as there are multiprocessors; each takes task after task of 64 owned rows a group. Causal: tiles
 //           behind the diagonal are not touched, the longest tasks come first, and only tiles at the diagonal pay for a mask.
-// Shared:   Owned rows, 4 p bytes each; buffers for tiles of two streamed matrices, p = d rounded up to 64 or 128; barriers.
-// Limits:   Compute capability 9.0 and no other. d a multiple of 8 up to 128; rows of 16-byte chunks.
+// Shared:   Owned rows, 4 p bytes each; buffers for tiles of two streamed matrices, p = d rounded up to a multiple of 64; P, twice,
+//           where two groups own the same keys; barriers.
+// Limits:   Compute capability 9.0 and no other. d a multiple of 8 up to 256; rows of 16-byte chunks.
 // Source:   Dao et al., FlashAttention (2022), algorithm 4; Shah et al., FlashAttention-3 (2024): roles, scores with keys down.
 // Before:   backward, whose two passes these are; half, whose copies, groups and products these are.
 
@@ -16,9 +19,10 @@
 extern __shared__ __align__(1024) float4 shared[];
 
 using QueriesOwned = Geometry<false, DQ_GROUPS, DQ_TILE, DQ_STAGES, DQ_AHEAD>;
-using KeysOwned = Geometry<true, DKDV_GROUPS, DKDV_TILE, DKDV_STAGES, DKDV_AHEAD>;
+using KeysOwned = Geometry<true, DKDV_GROUPS, DKDV_TILE, DKDV_STAGES, DKDV_AHEAD, 0, DKDV_TOGETHER>;
 
-template <class G> __device__ __forceinline__ void multiply_tiles(const TiledParams& p, const G& memory, int group) {
+// `group`: of those that own different rows.
+template <class Work, class G> __device__ __forceinline__ void multiply_tiles(const TiledParams& p, const G& memory, int group) {
     constexpr int BC = G::BC;
     const int thread_row = group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
     unsigned consumed = 0, tasks = 0;
@@ -26,10 +30,10 @@ template <class G> __device__ __forceinline__ void multiply_tiles(const TiledPar
     each_task<G>(p, [&](const Task& t) {
         const int row = t.row0 + thread_row, group_row = t.row0 + group * 64;
         const auto& w = work_of(p, t);
-        Group<G> work;
-        clear(work.first);
-        if (G::KEYS) clear(work.second);
-        else UNROLL for (int h = 0; h < 2; h++) {
+        Work work;
+        if (Work::FIRST) clear(work.first);
+        if (Work::SECOND) clear(work.second);
+        if (!G::KEYS) UNROLL for (int h = 0; h < 2; h++) {
 #if SEQUENCES
             const float2* stats = p.stats + (long long)t.own_head * p.stats_rows + t.span.query_tile * DKDV_TILE;
 #else
@@ -63,7 +67,7 @@ template <class G> __device__ __forceinline__ void multiply_tiles(const TiledPar
         };
         mbarrier_wait(memory.own_full(group), tasks++ % 2);
         for (int head = 0; head < t.heads; head++) {
-            if (CAUSAL && (WINDOW || G::KEYS))
+            if (CAUSAL && (WINDOW || G::KEYS) && !G::TOGETHER)
 #pragma unroll 1
                 for (int j = t.first; j < begin; j++, consumed++) wait(j), memory.release(consumed);
 #pragma unroll 1
@@ -82,14 +86,14 @@ template <class G> __device__ __forceinline__ void multiply_tiles(const TiledPar
                 if (!G::AHEAD) work.end(), memory.release(consumed);
             }
             if (G::AHEAD) work.end(), memory.release(consumed - 1);
-            if (CAUSAL && (WINDOW || !G::KEYS))
+            if (CAUSAL && (WINDOW || !G::KEYS) && !G::TOGETHER)
 #pragma unroll 1
                 for (int j = end; j < t.end; j++, consumed++) wait(j), memory.release(consumed);
         }
         if (threadIdx.x % 32 == 0) mbarrier_arrive(memory.own_empty(group));
         if (G::KEYS) {
-            store(work.first, w.dk, t.batch, t.own_head, row, w.Nk, p.scale);
-            store(work.second, w.dv, t.batch, t.own_head, row, w.Nk, 1);
+            if (Work::FIRST) store(work.first, w.dk, t.batch, t.own_head, row, w.Nk, p.scale);
+            if (Work::SECOND) store(work.second, w.dv, t.batch, t.own_head, row, w.Nk, 1);
         } else {
             store(work.first, w.dq, t.batch, t.own_head, row, w.Nq, p.scale);
         }
@@ -106,7 +110,9 @@ template <class G> __device__ __forceinline__ void pass(const TiledParams& p, co
         if (threadIdx.x == 0) copy_tiles(p, maps, memory);
     } else {
         alloc_registers<G::REGISTERS>();
-        multiply_tiles(p, memory, group - 1);
+        if (!G::TOGETHER) multiply_tiles<Group<G>>(p, memory, group - 1);
+        else if (group == 1) multiply_tiles<Group<G, false, true>>(p, memory, 0);
+        else multiply_tiles<Group<G, true, false>>(p, memory, 0);
     }
 }
 

@@ -2,7 +2,7 @@
 // What backward_wgmma's two passes share: what a launch passes, where tiles lie in shared memory, which are a block's, and how
 // sums leave the registers.
 //
-// The macros come from hw4cli/plans/backwardwgmma.py: COLUMNS of the sums are computed, D rounded up to 64 or 128.
+// The macros come from hw4cli/plans/backwardwgmma.py: COLUMNS of the sums are computed, D rounded up to a multiple of 64.
 
 #include "hopper.cuh"
 #include "pairs.cuh"
@@ -49,23 +49,29 @@ struct TiledWork {
 struct TiledParams : TiledMaps, TiledWork {};
 
 constexpr int SUBTILES = COLUMNS / 64, STEPS = COLUMNS / 16;  // of 64 columns, 128 bytes a row; of 16, as products take them
-static_assert((COLUMNS == 64 || COLUMNS == 128) && COLUMNS >= D && D % 8 == 0, "rows of 16-byte chunks, as TMA copies them");
+static_assert(COLUMNS % 64 == 0 && COLUMNS >= D && COLUMNS <= 256 && D % 8 == 0, "rows of 16-byte chunks, as TMA copies them");
 
 // A block of a pass: GROUPS of four warps own 64 rows each; tiles of BC rows pass through STAGES buffers. KEYS: the rows that are
 // owned are keys, and beside the tiles come their rows' stats. AHEAD: a tile's scores are issued before the sums of the tile
 // before have been computed. EARLY_BLOCKS: of so many blocks of 8 queries of a tile, P is summed up while dP is computed.
-template <bool KEYS_OWNED, int GROUPS_OF_WARPS, int TILE, int BUFFERS, bool SCORES_AHEAD, int EARLY_BLOCKS = 0>
+// TOGETHER: two groups own the same 64 keys, as the registers of one do not hold the sums of dK and of dV. One computes scores and
+// P, and hands P to the other one, which computes dP.
+template <bool KEYS_OWNED, int GROUPS_OF_WARPS, int TILE, int BUFFERS, bool SCORES_AHEAD, int EARLY_BLOCKS = 0,
+          bool OWNED_TOGETHER = false>
 struct Geometry {
-    static constexpr bool KEYS = KEYS_OWNED, AHEAD = SCORES_AHEAD;
+    static constexpr bool KEYS = KEYS_OWNED, AHEAD = SCORES_AHEAD, TOGETHER = OWNED_TOGETHER;
     static constexpr int EARLY = EARLY_BLOCKS;
-    static constexpr int GROUPS = GROUPS_OF_WARPS, BC = TILE, STAGES = BUFFERS, BR = 64 * GROUPS, BLOCK = 128 * (GROUPS + 1);
+    static constexpr int GROUPS = GROUPS_OF_WARPS, BC = TILE, STAGES = BUFFERS, BLOCK = 128 * (GROUPS + 1);
+    static constexpr int SETS = TOGETHER ? 1 : GROUPS, BR = 64 * SETS;  // of 64 owned rows
     static constexpr unsigned OWN_BYTES = SUBTILES * 64 * 128, TILE_BYTES = SUBTILES * BC * 128;  // of one matrix
     static constexpr unsigned STATS_BYTES = KEYS ? BC * 8 : 0, STAGE_BYTES = 2 * TILE_BYTES + STATS_BYTES;
-    static constexpr unsigned STREAM_AT = GROUPS * 2 * OWN_BYTES, STATS_AT = STREAM_AT + STAGES * 2 * TILE_BYTES;
-    static constexpr unsigned BARRIERS_AT = STATS_AT + STAGES * STATS_BYTES;
+    static constexpr unsigned HANDED_BYTES = TOGETHER ? 64 * BC * 4 : 0;  // of a tile's P
+    static constexpr unsigned STREAM_AT = SETS * 2 * OWN_BYTES, HANDED_AT = STREAM_AT + STAGES * 2 * TILE_BYTES;
+    static constexpr unsigned STATS_AT = HANDED_AT + 2 * HANDED_BYTES, BARRIERS_AT = STATS_AT + STAGES * STATS_BYTES;
     static constexpr int MORE = SEQUENCES && EARLY > 0 ? 8 : 0;  // of each group's registers, for the threads that claim tasks (backward_once)
     static constexpr int REGISTERS = GROUPS == 3 ? 160 : 240 - MORE, COPY_REGISTERS = GROUPS == 3 ? 32 : 24 + 2 * MORE;
     static_assert(BC % 16 == 0, "products of 16 rows");
+    static_assert(!TOGETHER || (KEYS && GROUPS == 2 && AHEAD && EARLY == 0), "one group has dV, the other one dK");
 
     unsigned base;  // of shared memory
     __device__ __forceinline__ unsigned own(int group, int which) const { return base + (group * 2 + which) * OWN_BYTES; }
@@ -77,10 +83,15 @@ struct Geometry {
     __device__ __forceinline__ unsigned stats(unsigned n) const { return base + STATS_AT + n % STAGES * STATS_BYTES; }
     __device__ __forceinline__ unsigned full(unsigned n) const { return own_full(GROUPS + n % STAGES); }
     __device__ __forceinline__ unsigned empty(unsigned n) const { return full(n) + 8; }
-    __device__ __forceinline__ unsigned cleared() const { return own_full(GROUPS + STAGES); }  // SEQUENCES
+    // TOGETHER: where the n-th tile's P passes from group to group.
+    __device__ __forceinline__ unsigned handed(unsigned n) const { return base + HANDED_AT + n % 2 * HANDED_BYTES; }
+    __device__ __forceinline__ unsigned handed_full(unsigned n) const { return own_full(GROUPS + STAGES + n % 2); }
+    __device__ __forceinline__ unsigned handed_empty(unsigned n) const { return handed_full(n) + 8; }
+    __device__ __forceinline__ unsigned cleared() const { return own_full(GROUPS + STAGES + 2 * TOGETHER); }  // SEQUENCES
     __device__ __forceinline__ void make_barriers() const {
         if (SEQUENCES) mbarrier_init<4 * GROUPS>(cleared());
-        for (int g = 0; g < GROUPS; g++) mbarrier_init<1>(own_full(g)), mbarrier_init<4>(own_empty(g));
+        for (int g = 0; g < SETS; g++) mbarrier_init<1>(own_full(g)), mbarrier_init<4 * GROUPS / SETS>(own_empty(g));
+        if (TOGETHER) for (int n = 0; n < 2; n++) mbarrier_init<4>(handed_full(n)), mbarrier_init<4>(handed_empty(n));
         for (int n = 0; n < STAGES; n++) mbarrier_init<1>(full(n)), mbarrier_init<4 * GROUPS>(empty(n));
         fence_mbarrier_init();
     }
@@ -210,7 +221,7 @@ template <class G> __device__ __forceinline__ void copy_tile(const TiledParams& 
 template <class G> __device__ __forceinline__ void copy_tiles(const TiledParams& p, const PassMaps& maps, const G& memory) {
     unsigned issued = 0, tasks = 0;
     each_task<G>(p, [&](const Task& t) {
-        for (int g = 0; g < G::GROUPS; g++) {
+        for (int g = 0; g < G::SETS; g++) {
             mbarrier_wait(memory.own_empty(g), tasks % 2 ^ 1);
             mbarrier_expect<2 * G::OWN_BYTES>(memory.own_full(g));
             copy_own(maps, memory, t, g, memory.own_full(g));
@@ -301,9 +312,11 @@ __device__ __forceinline__ void mask(float (&S)[N][4], Seen seen, Seen below, fl
 // Where a thread's scores of a tile are: its first owned row, the first streamed one, and the head of the queries.
 struct TilePlace { int batch, head, row, column; };
 
-// What a group computes of a tile: scores and dP, from them P and dS, and what these add to the sums.
-template <class G> struct Group {
+// What a group computes of a tile: scores and dP, from them P and dS, and what these add to the sums: FIRST, those of dQ or dK;
+// SECOND, those of dV. TOGETHER, a group has one of them, and the one with dV computes the scores.
+template <class G, bool HAS_FIRST = true, bool HAS_SECOND = G::KEYS> struct Group {
     static constexpr int BC = G::BC, ALL = BC / 8, EARLY = G::EARLY;
+    static constexpr bool FIRST = HAS_FIRST, SECOND = HAS_SECOND, WEIGHS = SECOND || !G::TOGETHER;
     Sums first, second;  // dQ; or dK and dV
     Scores<BC> S, dP;
     Weights<BC> P, dS;
@@ -313,8 +326,8 @@ template <class G> struct Group {
 #endif
 
     __device__ __forceinline__ void fence_sums() {
-        fence_registers(first);
-        if (G::KEYS) fence_registers(second);
+        if (FIRST) fence_registers(first);
+        if (SECOND) fence_registers(second);
     }
     __device__ __forceinline__ float4 stats_of(unsigned stats_at, int n, int h) const {
         if (G::KEYS) {
@@ -323,13 +336,14 @@ template <class G> struct Group {
         }
         return {row_stats[h].x, row_stats[h].y, row_stats[h].x, row_stats[h].y};
     }
-    // Issues a tile's scores and dP, waits for the sums of the tile before, and for the scores.
+    // Issues a tile's scores and dP, waits for the sums of the tile before, and for the scores but TOGETHER.
     __device__ __forceinline__ void begin(const G& memory, int group, unsigned n) {
         wgmma_fence();
-        issue_scores<BC>(S, memory.own(group, 0), memory.tile(n, 0));
-        issue_scores<BC>(dP, memory.own(group, 1), memory.tile(n, 1));
+        if (WEIGHS) issue_scores<BC>(S, memory.own(group, 0), memory.tile(n, 0));
+        if (FIRST) issue_scores<BC>(dP, memory.own(group, 1), memory.tile(n, 1));
         wgmma_wait<1>();
-        fence_registers(S), fence_sums();
+        if (!G::TOGETHER) fence_registers(S);
+        fence_sums();
     }
     // What blocks of a tile add to dV.
     template <int FROM, int TO> __device__ __forceinline__ void add_weights(const G& memory, unsigned n) {
@@ -344,7 +358,7 @@ template <class G> struct Group {
             dP[i][2 * h] = S[i][2 * h] * (dP[i][2 * h] - stats.y);
             dP[i][2 * h + 1] = S[i][2 * h + 1] * (dP[i][2 * h + 1] - stats.w);
 #if SCORED && SCORE_SLOPES
-            dP[i][2 * h] *= slopes[i][2 * h], dP[i][2 * h + 1] *= slopes[i][2 * h + 1];
+            if (!G::TOGETHER) dP[i][2 * h] *= slopes[i][2 * h], dP[i][2 * h + 1] *= slopes[i][2 * h + 1];
 #endif
         }
         if (masked) mask<G::KEYS, FROM, TO>(dP, seen, below, 0);
@@ -365,11 +379,10 @@ template <class G> struct Group {
         }
     }
 #endif
-    // From scores that are complete and dP that is being computed: issues what the tile adds to the sums.
+    // Weights from scores.
     template <class Work>
-    __device__ __forceinline__ void finish(const Work& p, const G& memory, unsigned n, bool masked, Seen seen, Seen below,
-                                           [[maybe_unused]] const TilePlace& at) {
-        const unsigned stats_at = memory.stats(n);
+    __device__ __forceinline__ void weigh(const Work& p, unsigned stats_at, bool masked, Seen seen, Seen below,
+                                          [[maybe_unused]] const TilePlace& at) {
         const float to_log2 = SCORED ? LOG2E : p.log2_scale;
 #if SCORED
         change_scores(p, at);
@@ -380,11 +393,46 @@ template <class G> struct Group {
             S[i][2 * h] = exp2_fast(fmaf(S[i][2 * h], to_log2, stats.x));
             S[i][2 * h + 1] = exp2_fast(fmaf(S[i][2 * h + 1], to_log2, stats.z));
         }
-        if (G::KEYS) add_weights<0, EARLY>(memory, n);
-        wgmma_wait<(G::KEYS && EARLY > 0)>();
-        fence_registers(dP);
-        make_dS<EARLY, ALL>(stats_at, masked, seen, below);
-        if (G::KEYS) add_weights<EARLY, ALL>(memory, n);
+    }
+    // TOGETHER: weights, times the slopes of their scores, from the group that computes them to the other one, thread by thread.
+    __device__ __forceinline__ void hand_over(const G& memory, unsigned n) {
+        const unsigned at = memory.handed(n) + threadIdx.x % 128 * 16;
+        mbarrier_wait(WEIGHS ? memory.handed_empty(n) : memory.handed_full(n), n / 2 % 2 ^ WEIGHS);
+        UNROLL for (int i = 0; i < ALL; i++) {
+            if (WEIGHS) {
+                float4 x{S[i][0], S[i][1], S[i][2], S[i][3]};
+#if SCORED && SCORE_SLOPES
+                x = {x.x * slopes[i][0], x.y * slopes[i][1], x.z * slopes[i][2], x.w * slopes[i][3]};
+#endif
+                store_shared(at + i * 128 * 16, x);
+            } else {
+                const Four x = load_shared(at + i * 128 * 16);
+                UNROLL for (int e = 0; e < 4; e++) S[i][e] = x.v[e];
+            }
+        }
+        __syncwarp();
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(WEIGHS ? memory.handed_full(n) : memory.handed_empty(n));
+    }
+    // From scores that are complete and dP that is being computed: issues what the tile adds to the sums. TOGETHER, from scores or
+    // dP that are being computed.
+    template <class Work>
+    __device__ __forceinline__ void finish(const Work& p, const G& memory, unsigned n, bool masked, Seen seen, Seen below,
+                                           [[maybe_unused]] const TilePlace& at) {
+        const unsigned stats_at = memory.stats(n);
+        if (G::TOGETHER) {
+            wgmma_wait<0>();
+            if (WEIGHS) fence_registers(S);
+        }
+        if (WEIGHS) weigh(p, stats_at, masked, seen, below, at);
+        if (G::TOGETHER) hand_over(memory, n);
+        if (SECOND) add_weights<0, EARLY>(memory, n);
+        if (FIRST) {
+            if (!G::TOGETHER) wgmma_wait<(G::KEYS && EARLY > 0)>();
+            fence_registers(dP);
+            make_dS<EARLY, ALL>(stats_at, masked, seen, below);
+        }
+        if (SECOND) add_weights<EARLY, ALL>(memory, n);
+        if (!FIRST) return;
         make_dS<0, EARLY>(stats_at, masked, seen, below);
         issue_sums<BC, 0, ALL>(first, dS, memory.tile(n, 0));
     }
@@ -397,7 +445,7 @@ template <class G> struct Group {
 // ---- The launch before
 
 // Of each row, -LSE in base 2 and delta = the sum of dO O. Rows that see no key and rows that are not there get no weight.
-constexpr int LANES = D <= 8 ? 1 : D <= 16 ? 2 : D <= 32 ? 4 : D <= 64 ? 8 : 16;  // to a row, 8 columns each
+constexpr int LANES = D <= 8 ? 1 : D <= 16 ? 2 : D <= 32 ? 4 : D <= 64 ? 8 : D <= 128 ? 16 : 32;  // to a row, 8 columns each
 
 // TILE: rows of a tile of stats.
 template <int TILE> __device__ __forceinline__ void compute_stats(const TiledParams& p) {

@@ -24,6 +24,7 @@ template <int N> __device__ __forceinline__ void fence_registers(int (&c)[N][4])
 }
 
 #define C16 "%0,%1,%2,%3,%4,%5,%6,%7,%8,%9,%10,%11,%12,%13,%14,%15"
+#define C24 C16 ",%16,%17,%18,%19,%20,%21,%22,%23"
 #define C32 C16 ",%16,%17,%18,%19,%20,%21,%22,%23,%24,%25,%26,%27,%28,%29,%30,%31"
 #define C40 C32 ",%32,%33,%34,%35,%36,%37,%38,%39"
 #define C48 C40 ",%40,%41,%42,%43,%44,%45,%46,%47"
@@ -35,6 +36,7 @@ template <int N> __device__ __forceinline__ void fence_registers(int (&c)[N][4])
                  ",%112,%113,%114,%115,%116,%117,%118,%119,%120,%121,%122,%123,%124,%125,%126,%127"
 #define FOUR(c) "+f"((c)[0]), "+f"((c)[1]), "+f"((c)[2]), "+f"((c)[3])
 #define IN16(c) FOUR((c)[0]), FOUR((c)[1]), FOUR((c)[2]), FOUR((c)[3])
+#define IN24(c) IN16(c), FOUR((c)[4]), FOUR((c)[5])
 #define IN32(c) IN16(c), IN16((c) + 4)
 #define IN40(c) IN32(c), FOUR((c)[8]), FOUR((c)[9])
 #define IN48(c) IN40(c), FOUR((c)[10]), FOUR((c)[11])
@@ -74,6 +76,7 @@ __device__ __forceinline__ void wgmma(int (&c)[8][4], unsigned long long a, unsi
         asm volatile("{.reg .pred p; setp.ne.b32 p, %" #w ", 0; " WGMMA(N) C##REGISTERS "}, %" #u ", %" #v           \
                      ", p, 1, 1, 0, 0;}" : IN##REGISTERS(c) : "l"(a), "l"(b), "r"(add));                             \
     }
+WGMMA_FROM_ZERO(48, 24, 24, 25, 26)
 WGMMA_FROM_ZERO(64, 32, 32, 33, 34)
 WGMMA_FROM_ZERO(80, 40, 40, 41, 42)
 WGMMA_FROM_ZERO(96, 48, 48, 49, 50)

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from hw4cli.errors import MachineError
 from hw4cli.plans.backward import Arrays
-from hw4cli.plans.formulas import ceil_div
+from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.half import ATOM, LARGEST, LOG2E, padded, tensor_box
 from hw4cli.plans.launch import COORDINATES, Box, Matrix, coordinates
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros, sequence_macros
@@ -24,12 +24,14 @@ _LAYOUT = struct.Struct("<" + 5 * COORDINATES + "Qqq" + 4 * "Q" + 12 * "i" + 2 *
 
 class Pass(NamedTuple):
     """How the blocks of a pass work: `groups` of four warps own 64 rows each, tiles pass through `stages` buffers; a
-    tile's scores are asked for `ahead` of the end of the sums of the one before."""
+    tile's scores are asked for `ahead` of the end of the sums of the one before. `together`: two groups own the same
+    64 keys, one adds up dV, the other one dK."""
 
     groups: int
     tile: int
     stages: int
     ahead: bool = False
+    together: bool = False
 
     @property
     def threads(self) -> int:
@@ -39,12 +41,14 @@ class Pass(NamedTuple):
     @property
     def rows(self) -> int:
         """That a block owns."""
-        return OWNED * self.groups
+        return OWNED * (1 if self.together else self.groups)
 
     def shared(self, columns: int, stats: bool) -> int:
-        """Bytes of a block's shared memory: two matrices owned, two streamed with or without stats, barriers."""
+        """Bytes of a block's shared memory: two matrices owned, two streamed with or without stats, barriers; P on its
+        way from one group to the other, twice."""
         tiles = 4 * columns * (self.rows + self.stages * self.tile)
-        return tiles + self.stages * self.tile * STATS_BYTES * stats + 16 * (self.groups + self.stages)
+        handed = 2 * (FLOAT * OWNED * self.tile + 16) if self.together else 0
+        return tiles + self.stages * self.tile * STATS_BYTES * stats + 16 * (self.groups + self.stages) + handed
 
     def macros(self, name: str) -> dict[str, int]:
         """What the kernel's file is compiled with."""
@@ -62,6 +66,8 @@ class Tiling(NamedTuple):
 TILINGS = {
     64: Tiling(Pass(3, 80, 4, ahead=True), Pass(3, 64, 4)),
     128: Tiling(Pass(3, 64, 4), Pass(2, 80, 3)),
+    192: Tiling(Pass(2, 64, 2), Pass(2, 64, 3, ahead=True, together=True)),
+    256: Tiling(Pass(2, 48, 2), Pass(2, 64, 2, ahead=True, together=True)),
 }
 
 
@@ -91,8 +97,14 @@ def plan(work: Workload, props: DeviceProperties, tile: Tiling | None = None) ->
 
 def _owned(planned: Plan) -> list[Owned]:
     """The tiles of stats, and of the two passes."""
-    m = planned.macros
-    return [Owned(m["DKDV_TILE"]), Owned(OWNED * m["DQ_GROUPS"]), Owned(OWNED * m["DKDV_GROUPS"], keys=True)]
+    dq, dkdv = (pass_of(planned, which).rows for which in ("DQ", "DKDV"))
+    return [Owned(planned.macros["DKDV_TILE"]), Owned(dq), Owned(dkdv, keys=True)]
+
+
+def pass_of(planned: Plan, which: str) -> Pass:
+    """How blocks of a pass, "DQ" or "DKDV", of a plan work."""
+    groups, tile, stages, ahead, together = (planned.macros[f"{which}_{field.upper()}"] for field in Pass._fields)
+    return Pass(groups, tile, stages, bool(ahead), bool(together))
 
 
 def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Callable[[Box], bytes]) -> bytes:
@@ -141,7 +153,7 @@ def stats_rows(work: Workload, tile: int) -> int:
 
 def stats_launch(work: Workload, tile: int) -> Launch:
     """The launch that computes stats: a row has as many lanes as it has chunks of 16 bytes, or more."""
-    lanes = next(lanes for lanes in (1, 2, 4, 8, 16) if work.d <= 8 * lanes)
+    lanes = next(lanes for lanes in (1, 2, 4, 8, 16, 32) if work.d <= 8 * lanes)
     return Launch("backward_stats", ceil_div(stats_rows(work, tile) * lanes, STATS_THREADS), STATS_THREADS, 0)
 
 

@@ -36,6 +36,7 @@ WGMMA = ArrayKernel(
     windows=True,
     scores=True,
     sequences=True,
+    widest=WIDEST,
     persistent=True,
 )
 

@@ -105,7 +105,7 @@ def warpgroups(plan: Plan, work: Workload, props: DeviceProperties) -> list[Laun
     own = work.batch * work.heads * sum(ceil_div(work.Nq, streamed) - begin for begin in begins)
     by_keys = replace(
         _dkdv(dkdv, work, rows, streamed, stay=True),
-        **_by_groups(plan, 4, own, streamed),
+        **_by_groups(plan, 4, own, streamed, together=hopper.pass_of(plan, "DKDV").together),
         again=lambda resident: _visits_of_keys(plan, dkdv, work),
     )
     return [_stats(first, work, Sizes.of(work), m["DKDV_TILE"]), by_queries, by_keys]
@@ -250,14 +250,18 @@ def _accesses_of_cores(plan: Plan, count: int) -> int:
 def owned_rows(plan: Plan, which: str) -> int:
     """Rows that a block of a pass, "DQ" or "DKDV", owns, of fragments or of groups of four warps."""
     m = plan.macros
-    groups = m.get(f"{which}_GROUPS")
-    return hopper.OWNED * groups if groups else 16 * m[f"{which}_WARPS"] * m[f"{which}_MI"]
+    if f"{which}_GROUPS" in m:
+        return hopper.pass_of(plan, which).rows
+    return 16 * m[f"{which}_WARPS"] * m[f"{which}_MI"]
 
 
-def _by_groups(plan: Plan, count: int, tiles: int, streamed: int, adds: bool = False) -> dict[str, Any]:
+def _by_groups(
+    plan: Plan, count: int, tiles: int, streamed: int, adds: bool = False, together: bool = False
+) -> dict[str, Any]:
     """What groups of 64 owned rows compute of so many tiles: S and dP from shared memory alone, sums with P and dS in
     registers; `adds`: dQ too, 64 x 64 numbers of it. Of a tile of queries, each warp's threads read two numbers of each
-    row; where dQ is added, they leave dS and their part of dQ."""
+    row; where dQ is added, they leave dS and their part of dQ. Two groups with the same rows (`together`) both read
+    these numbers, and P passes from one to the other."""
     columns = plan.macros["COLUMNS"]
     operands = HALF * columns * (2 * (hopper.OWNED + streamed) + (count - 2) * streamed)
     flops = count * 2 * columns * hopper.OWNED * streamed
@@ -266,6 +270,8 @@ def _by_groups(plan: Plan, count: int, tiles: int, streamed: int, adds: bool = F
         operands += HALF * 2 * hopper.OWNED * cut.KEYS
         flops += 2 * hopper.OWNED * hopper.OWNED * cut.KEYS
         accesses += (HALF * hopper.OWNED * streamed + FLOAT * hopper.OWNED * hopper.OWNED) // WAVEFRONT
+    if together:
+        accesses += accesses + 2 * FLOAT * hopper.OWNED * streamed // WAVEFRONT
     return {
         "shared": tiles * accesses * WAVEFRONT,
         "tensor_flops": tiles * flops,

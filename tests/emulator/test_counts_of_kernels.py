@@ -99,6 +99,7 @@ FEW, SHORT = Workload("float16", 1, 4, 2, 5, 700, 64), Workload("bfloat16", 1, 2
 SQUARE, LONG = Workload("float16", 1, 4, 1, 200, 200, 64, True), Workload("float16", 1, 2, 1, 150, 333, 64)
 SEEN = Workload("float16", 1, 2, 1, 150, 333, 64, True, offset=183)
 PAIRS, MASKED_PAIRS = Workload("float16", 1, 2, 1, 100, 150, 64), Workload("float16", 1, 2, 1, 100, 150, 64, True, 50)
+WIDER = Workload("bfloat16", 1, 2, 2, 100, 60, 256)  # a task a block: the same words read again count once
 WIDE, SINGLE = Workload("bfloat16", 1, 2, 1, 100, 150, 128), Workload("float32", 1, 2, 1, 100, 150, 64)
 ARRAYS = [
     *(("half", work, 90, sms) for work, sms in ((LONG, 132), (SEEN, 132), (SQUARE, 2), (SHORT, 132))),
@@ -107,7 +108,7 @@ ARRAYS = [
     *(("half_cores", work, 80, 108) for work in (LONG, SEEN)),
     *(("backward", work, 80, 108) for work in (PAIRS, MASKED_PAIRS)),
     *(("backward_mma", work, 80, 108) for work in (PAIRS, MASKED_PAIRS, WIDE, SINGLE)),
-    *(("backward_wgmma", work, 90, 132) for work in (PAIRS, MASKED_PAIRS, WIDE)),
+    *(("backward_wgmma", work, 90, 132) for work in (PAIRS, MASKED_PAIRS, WIDE, WIDER)),
     *(("backward_once", work, 90, 132) for work in (PAIRS, MASKED_PAIRS, WIDE)),
     *(("backward_atomic", work, 90, 132) for work in (PAIRS,)),
 ]

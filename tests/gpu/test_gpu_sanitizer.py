@@ -37,7 +37,7 @@ for name in {}:
 """
 PARTS = {  # those that take longest first
     "gradients": """
-from hw4cli.plans.gradients import GRADIENTS
+from hw4cli.plans.gradients import GRADIENTS, takes
 from hw4cli.problem.workload import Workload
 def gradients(name, heads, kv_heads, rows, keys, d, causal, dtype="float16"):
     cupy.get_default_memory_pool().free_all_blocks()
@@ -46,11 +46,12 @@ def gradients(name, heads, kv_heads, rows, keys, d, causal, dtype="float16"):
     k, v = cupy.asarray(random.normal(size=(2, 1, kv_heads, keys, d)).astype(dtype))
     o, lse = hw4cli.attention(q, k, v, causal=causal, return_lse=True)
     right(*hw4cli.attention_backward(do, q, k, v, o, lse, causal=causal, kernel=name))
-cases = [(300, 300, 64, True), (129, 257, 128, False), (129, 300, 40, True)]
+cases = [(300, 300, 64, True), (129, 257, 128, False), (129, 300, 40, True), (70, 130, 256, True)]
 for name, dtype, (rows, keys, d, causal) in product(GRADIENTS, ("float32", "float16"), cases):
-    if GRADIENTS[name].takes(Workload(dtype, 1, 4, 2, rows, keys, d, causal, keys - rows), gpu.props):
+    if takes(name, Workload(dtype, 1, 4, 2, rows, keys, d, causal, keys - rows), gpu.props):
         gradients(name, 4, 2, rows, keys, d, causal, dtype)
-for name, d in product(["backward_once", "backward_wgmma"] * gpu.props.warpgroups, (64, 128)):
+several = [("backward_once", 64), ("backward_once", 128), *(("backward_wgmma", d) for d in (64, 128, 192, 256))]
+for name, d in several * gpu.props.warpgroups:
     gradients(name, 140, 140, 130, 130, d, True)  # more tasks than multiprocessors: blocks take several
 """,
     "first rungs": RUNGS.format("rungs[:8]"),

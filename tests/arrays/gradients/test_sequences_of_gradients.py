@@ -33,6 +33,8 @@ WAYS = {  # kernel, type, d, causal, window
     "one pass, wide": ("backward_once", BFLOAT16, 128, True, 0),
     "one pass, atomic": ("backward_atomic", FLOAT16, 64, True, 0),
     "two passes": ("backward_wgmma", FLOAT16, 64, True, 0),
+    "two passes, wider than 128": ("backward_wgmma", BFLOAT16, 144, True, 0),
+    "two passes, a window, wider than 128": ("backward_wgmma", FLOAT16, 200, True, 50),
 }
 CC = {"backward_mma": 80}
 

@@ -47,8 +47,13 @@ def test_flops_are_those_of_the_definition_where_tiles_are_whole():
         assert flops == pytest.approx(3.5 * work.flops, rel=1e-3), kernel
 
 
-@pytest.mark.parametrize("d", [64, 128])
-@pytest.mark.parametrize(("kernel", "products"), [("backward_wgmma", 7), ("backward_once", 5), ("backward_atomic", 5)])
+@pytest.mark.parametrize(
+    ("kernel", "products", "d"),
+    [
+        *(("backward_wgmma", 7, d) for d in (64, 128, 192, 256)),
+        *((kernel, 5, d) for kernel in ("backward_once", "backward_atomic") for d in (64, 128)),
+    ],
+)
 def test_gradients_on_hopper_compute_scores_and_dp_once_or_twice(kernel, products, d):
     work = Workload.square("float16", 2, 8, 3840, d)  # whole tiles of all passes
     flops = sum(model.tensor_flops for model in models(kernel, work).values())
