@@ -30,10 +30,10 @@ BACKWARD = {
     "backward": (80, FLOAT32, 70, 90, 32),
     "backward_mma": (80, FLOAT16, 130, 100, 64),
     "backward_wgmma": (90, BFLOAT16, 130, 200, 64),
-    "backward_wgmma, wide": (90, FLOAT16, 70, 130, 160),
     "backward_once": (90, FLOAT16, 130, 200, 64),
     "backward_atomic": (90, FLOAT16, 130, 200, 64),
 }
+WITH_WIDE = {**BACKWARD, "backward_wgmma, wide": (90, FLOAT16, 70, 130, 160)}
 TOGETHER, EMPTY, ADDED = "all together", "a mask with an empty row", "an additive mask with holes"
 # Packed: of four sequences the second one is empty.
 SPANS = (Span(0, 0, 70, 0, 33, -37, 0), Span(0, 70, 1, 33, 150, 149, 2), Span(0, 71, 130, 183, 129, -1, 3))
@@ -155,10 +155,10 @@ def test_elements_of_16_bits_are_read_as_those_of_q():
 
 
 @pytest.mark.parametrize(
-    ("kind", "kernel"), those(GRADIENTS, BACKWARD, ADDED, ["backward", "backward_mma"].__contains__)
+    ("kind", "kernel"), those(GRADIENTS, WITH_WIDE, ADDED, ["backward", "backward_mma"].__contains__)
 )
 def test_every_kernel_of_gradients_derives_them(kernel, kind):
-    cc, dtype, Nq, Nk, d = BACKWARD[kernel]
+    cc, dtype, Nq, Nk, d = WITH_WIDE[kernel]
     kernel = kernel.partition(",")[0]
     plain = Workload(dtype, 2, 2, 1, Nq, Nk, d, True, Nk - Nq + 3, window=Nk // 2)
     case = cases(2, 2, Nq, Nk)[kind]
