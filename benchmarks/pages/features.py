@@ -24,6 +24,7 @@ MARKED = re.compile(r"(<!-- features: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 GPUS = {"9.0": DEVICES[90], "8.0 on": DEVICES[80], "older": DEVICES[61]}  # by compute capability
 N, LENGTHS = 4096, (4096, 1000, 300)
 SEQUENCES = tuple(Span(n, 0, length, 0, length) for n, length in enumerate(LENGTHS))
+PACKED = tuple(Span(0, end - length, length, end - length, length) for end, length in ((4096, 4096), (5096, 1000)))
 PLAIN = Workload(FLOAT16, 3, 16, 16, N, N, 64)
 EACH = ": a launch for each run of equal lengths"
 PADDED = ", with zero columns"
@@ -66,6 +67,17 @@ FEATURES: dict[str, tuple[Workload, dict[str, Any]]] = {
         replace(PLAIN, sequences=SEQUENCES, score=ADDED),
         {"attn_mask": MASK, "softcap": 30, "lengths": [5, 3]},
     ),
+    "masks and slopes of packed sequences": (
+        replace(PLAIN, batch=1, sequences=PACKED, score=ADDED),
+        {
+            **{"packed": True, "cu_seqlens_q": [0, 4, 6], "cu_seqlens_k": [0, 4, 6], "lengths": [3, 2]},
+            **{"attn_mask": np.ones((2, 1, 4, 4), np.float32), "alibi_slopes": np.ones((2, 2), np.float32)},
+        },
+    ),
+    "`mask_gradient` with lengths": (
+        replace(PLAIN, sequences=SEQUENCES, score=replace(ADDED, gradient=True)),
+        {"attn_mask": MASK, "mask_gradient": True, "lengths": [5, 3]},
+    ),
 }
 # What is asked for elsewhere, and refused.
 REFUSED: dict[str, dict[str, Any]] = {
@@ -76,16 +88,17 @@ REFUSED: dict[str, dict[str, Any]] = {
 }
 
 
-def arrays(Nq: int = 6, d: int = 16, dv: int | None = None, kv_heads: int = 2) -> list[Any]:
-    """Q, K and V of a small call."""
+def arrays(Nq: int = 6, d: int = 16, dv: int | None = None, kv_heads: int = 2, packed: bool = False) -> list[Any]:
+    """Q, K and V of a small call; of one batch without that dimension where they are packed."""
     rng = np.random.default_rng(0)
     shapes = (2, 2, Nq, d), (2, kv_heads, 6, d), (2, kv_heads, 6, dv or d)
-    return [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    made = [rng.standard_normal(shape).astype(np.float32) for shape in shapes]
+    return [x[0] for x in made] if packed else made
 
 
 def split(asked: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Sizes of arrays, and arguments of attention."""
-    sizes = {name: asked[name] for name in ("Nq", "d", "dv", "kv_heads") if name in asked}
+    sizes = {name: asked[name] for name in ("Nq", "d", "dv", "kv_heads", "packed") if name in asked}
     return sizes, {name: value for name, value in asked.items() if name not in sizes}
 
 
