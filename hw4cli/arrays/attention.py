@@ -275,7 +275,7 @@ def _of_part(
 ) -> Any:
     """Writes O, the last of the arrays, of neighbouring sequences of one length; returns the LSE, or None."""
     q, k, v, o = (operand(name, x, layout) for name, x in zip(("q", "k", "v", "out"), arrays, strict=True))
-    changes = changes.of_batches(part.first.number, part.batches)
+    changes = changes.of_batches(part.first.number)
     work = changes.of(workload_of((q, k, v), **mask))
     lse = empty_like(q, (work.batch, work.heads, work.Nq), FLOAT32) if return_lse else None
     _compute(work, (q, k, v, o), lse, kernel, checked_error(max_error), checked_bounds(bounds), changes.views)

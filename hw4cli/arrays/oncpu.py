@@ -52,8 +52,9 @@ def changed(
     """What becomes of the scores of rows from `first` and keys from `key` on, in new memory; and their slopes, if these
     are asked for."""
     rows, keys = (np.arange(start, start + count) for start, count in zip((first, key), s.shape, strict=True))
-    places = {"b": batch, "h": head, "i": rows[:, None], "j": keys[None, :], "Nq": work.Nq, "Nk": work.Nk}
     assert work.score is not None
+    places = {"b": batch + work.score.first, "h": head, "i": rows[:, None], "j": keys[None, :]}
+    places |= {"Nq": work.Nq, "Nk": work.Nk}
     found, slopes = work.score.evaluate(s, places, views, slope)
     return np.array(found, s.dtype), slopes
 

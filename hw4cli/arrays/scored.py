@@ -7,7 +7,7 @@ counted within a sequence; b is its number, which is the batch of the arrays whe
 
 import ast
 import keyword
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, NamedTuple, Self
@@ -35,7 +35,6 @@ from hw4cli.problem.workload import FLOAT32, Workload
 
 MASK, SLOPES = "_attn_mask", "_alibi_slopes"  # names of our own: a user's do not begin with _
 TAKEN = {SCORE, *PLACES, "inf", *FUNCTIONS, *keyword.kwlist}
-BATCH = "b"
 MOST_INDICES = 1 << 24  # which kernels have as float32, too
 LEAST_CAP, MOST_CAP = 1e-30, 1e30  # whose inverse is a float32, too
 REMEMBERED = 256  # scores
@@ -100,23 +99,9 @@ class Scored(NamedTuple):
         """The workload with the score."""
         return replace(work, score=self.score) if self.score else work
 
-    def of_batches(self, first: int, count: int) -> "Scored":
-        """The same for `count` batches of the arrays from `first` on, which are numbered from 0 then: an array that is
-        asked for its own batch alone is cut, and elsewhere b stands for b + first."""
-        score = self.score
-        if score is None or not first:
-            return self
-        trees = [tree for tree in score.trees if tree is not None]
-        given, named = list(self.given), list(score.arrays)
-        for n, one in enumerate(named):
-            asked = [index[0] for tree in trees for index in _indices(tree, one.name)]
-            if one.shape[0] >= first + count and all(isinstance(x, ast.Name) and x.id == BATCH for x in asked):
-                given[n] = given[n][first : first + count]
-                named[n] = one._replace(shape=(count, *one.shape[1:]))
-        cut = {one.name for one, whole in zip(named, score.arrays, strict=True) if one != whole}
-        counted = _Counted(first, cut)
-        change, keep = (ast.unparse(counted.visit(_tree(text))) if text else "" for text in (score.change, score.keep))
-        return Scored(_made(change, keep, tuple(named), score.gradient), tuple(given), self.mask, self.ways)
+    def of_batches(self, first: int) -> "Scored":
+        """The same for batches of the arrays, or sequences, from `first` on."""
+        return self._replace(score=replace(self.score, first=first)) if self.score and first else self
 
 
 NOTHING = Scored()
@@ -255,32 +240,6 @@ class _Put(ast.NodeTransformer):
     def visit_Name(self, node: ast.Name) -> ast.expr:
         """The expression, or the name."""
         return self._tree if node.id == self._name else node
-
-
-class _Counted(ast.NodeTransformer):
-    """Counts batches from `first` on, but for arrays that were cut there."""
-
-    def __init__(self, first: int, cut: set[str]) -> None:
-        self._first, self._cut = first, cut
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        """b + first for b."""
-        return ast.BinOp(node, ast.Add(), ast.Constant(self._first)) if node.id == BATCH else node
-
-    def visit_Subscript(self, node: ast.Subscript) -> ast.expr:
-        """An element of an array: its first index stays what it is, if the array was cut."""
-        if not isinstance(node.value, ast.Name) or node.value.id not in self._cut:
-            node.slice = self.visit(node.slice)
-        elif isinstance(node.slice, ast.Tuple):
-            node.slice.elts[1:] = [self.visit(index) for index in node.slice.elts[1:]]
-        return node
-
-
-def _indices(tree: ast.expr, name: str) -> Iterator[list[ast.expr]]:
-    """Those by which an expression asks for elements of an array."""
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Subscript) and isinstance(node.value, ast.Name) and node.value.id == name:
-            yield list(node.slice.elts) if isinstance(node.slice, ast.Tuple) else [node.slice]
 
 
 # ---- Arrays

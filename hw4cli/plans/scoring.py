@@ -31,7 +31,7 @@ def scoring(work: Workload, views: tuple[int, ...], gradient: int = 0, heads: He
     if not work.score:
         return b""
     number, first, step, batch = heads or Heads(work.heads)
-    parts = [_HEAD.pack(work.scale, batch, number, first, step, work.Nq, work.Nk, gradient)]
+    parts = [_HEAD.pack(work.scale, batch + work.score.first, number, first, step, work.Nq, work.Nk, gradient)]
     for address, array in zip(views, work.score.arrays, strict=True):
         missing = (0,) * (MOST_DIMENSIONS - len(array.shape))
         parts.append(_VIEW.pack(address, *array.strides, *missing, *array.shape, *missing))

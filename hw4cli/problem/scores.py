@@ -49,12 +49,14 @@ class Named(NamedTuple):
 
 @dataclass(frozen=True)
 class Score:
-    """What becomes of a score, and which pairs have one; "" for all as they are. `arrays`: those that either names."""
+    """What becomes of a score, and which pairs have one; "" for all as they are. `arrays`: those that either names.
+    `first`: what b is of the first batch that is computed; another one changes no text."""
 
     change: str = ""
     keep: str = ""
     arrays: tuple[Named, ...] = ()
     gradient: bool = False  # whether the gradients of the changed scores themselves are wanted, too
+    first: int = 0
 
     @functools.cached_property
     def trees(self) -> tuple[ast.expr, ast.expr | None]:

@@ -452,3 +452,21 @@ def test_every_kernels_parameters_are_tested_here():
     }
     tested = {"Params", "HalfParams", "HalfShortParams", "HalfMmaParams", "HalfSplitParams", "HalfCoresParams"}
     assert declared == {*tested, "BackwardParams", "PiecesParams", "TiledParams", "CopyParams", "TablePart"}
+
+
+def test_scores_of_other_sequences_are_those_of_another_number_and_nothing_is_compiled_for_them(tmp_path):
+    first = replace(WORK, score=OF_SCORE)
+    third = replace(WORK, score=replace(OF_SCORE, first=3))
+    plans = [gradients.plan(work, DEVICES[80], "backward") for work in (first, third)]
+    assert plans[0].options == plans[1].options
+    found = [
+        passed(
+            gradients.arguments(plan, work, ARRAYS._replace(views=(71, 72)), encode),
+            "BackwardParams",
+            ["score.cuh", "params.cuh", "gradients.cuh"],
+            tmp_path,
+            scored=True,
+        )
+        for plan, work in zip(plans, (first, third), strict=True)
+    ]
+    assert found[0] | {"scoring.first_batch": 3} == found[1]

@@ -158,7 +158,7 @@ def _of_sequences(
         sums = lse_of(lse, sequences, part)
         sums = sums.contiguous() if hasattr(sums, "contiguous") else sums.copy()
         of_part = of_do, of_q, of_k, of_v, of_o, sums
-        some, dscore = changes.of_batches(part.first.number, part.batches), None
+        some, dscore = changes.of_batches(part.first.number), None
         if of_mask:
             dscore = empty_like(given[0], (part.batches, work.heads, part.first.rows, part.first.keys), FLOAT32)
             dscore[...] = 0
