@@ -28,11 +28,12 @@ from hw4cli.arrays.operand import (
     check_capture,
     check_range_can_be_read,
     empty_like,
+    is_capturing,
     largest,
     operand,
     stream_of,
 )
-from hw4cli.arrays.repeated import FORWARD, are_plain, call_of, forward
+from hw4cli.arrays.repeated import FORWARD, Call, are_plain, call_like, call_of, forward
 from hw4cli.arrays.scored import Scored, Words, scored
 from hw4cli.arrays.sequences import (
     LEFT,
@@ -181,7 +182,9 @@ def attention(
     lse = empty_like(like_q, (work.batch, work.heads, work.Nq), FLOAT32) if return_lse else None
     launches = _compute(work, (*operands, o), lse, kernel, allowed, reach, changes.views)
     if options and launches:
-        FORWARD.put(options, given, call_of(like_q, launches, (result,), lse, ways=changes.ways))
+        call = call_of(like_q, launches, (result,), lse, ways=changes.ways)
+        mask = causal, align, scale, window
+        FORWARD.put(options, given, call and growing(call, work, (*operands, o), kernel, mask))
     return (result, lse) if return_lse else result
 
 
@@ -415,6 +418,33 @@ def launches_for(
         if work.dtype == FLOAT32:
             return None if chooses(kernel, None) else float32.launches(work, operands, kernel, lse)
         return half.prepared(work, tuple(x.strides[:3] for x in operands), kernel)
+
+
+def growing(call: Call, work: Workload, operands: tuple[Operand, ...], kernel: str, mask: tuple[Any, ...]) -> Call:
+    """The call of q, k, v and o, of which another number of keys makes another call without all checks: those of K, V
+    and the mask alone. That is for steps of decoding, each of which has one key more. `mask`: causal, align, scale and
+    window, as they were given."""
+    if work.dtype == FLOAT32 or work.score or work.dv or work.sequences:
+        return call
+    first, _, _, o = (replace(x, array=None) for x in operands)
+    layout, device = first.layout, first.device or 0
+
+    def grown(k: Any, v: Any) -> Call | None:
+        """None where the arrays must be checked."""
+        if is_capturing(first.library):
+            return None
+        of_keys = operand("k", k, layout), operand("v", v, layout)
+        found = workload_of((first, *of_keys), *mask)
+        for x in of_keys:
+            check_rows(x)
+        if found.dv or found.d != work.d:
+            return None
+        cuda = import_cupy().cuda
+        cuda.runtime.setDevice(device)
+        launches = _opened(device)[0].prepared(found, tuple(x.strides[:3] for x in (first, *of_keys, o)), kernel)
+        return call_like(call, launches)
+
+    return call._replace(grown=grown)
 
 
 def absmax(operands: tuple[Operand, ...]) -> tuple[float, float, float]:

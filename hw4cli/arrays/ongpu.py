@@ -1,14 +1,14 @@
 """The kernels for 16-bit numbers on a GPU: tensor maps by the driver, and launches on the caller's stream."""
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Hashable
 from functools import lru_cache
 from typing import Any
 
 from hw4cli.device.driver import driver
 from hw4cli.device.gpu import Gpu
-from hw4cli.device.launcher import Addresses, Argument, Prepared, Step, prepared
-from hw4cli.device.tuning.store import found_tiling, machine_of
+from hw4cli.device.launcher import Addresses, Argument, Make, Places, Prepared, Step, prepared
+from hw4cli.device.tuning.store import Tilings, machine_of
 from hw4cli.errors import MachineError
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.half import MAP_BYTES, Arrays
@@ -43,17 +43,18 @@ def encode(box: Box) -> bytes:
 def tuned(gpu: Gpu) -> Callable[..., Plan]:
     """What plans as `plan16` does, but where neither kernel nor tiling is named takes the tiling that `hw4 tune` kept
     for the workload on this GPU, if it did and it is one of the kernel's space."""
-    machine = machine_of(gpu)
+    tilings = Tilings(machine_of(gpu))
 
     def planner(work: Workload, props: DeviceProperties, kernel: str = AUTO, tiling: Any = None) -> Plan:
         if kernel == AUTO and tiling is None:
             name = kernel16(work, props)
             entry = ENTRIES16[name]
-            kept = found_tiling(machine, work, name, entry.tile(work, props)) if entry.tile else None
+            kept = tilings.of(work, name, entry.tile(work, props)) if entry.tile else None
             if kept in entry.space:
                 plan = plan16(work, props, name, kept)
                 if max(launch.shared for launch in plan.launches) <= props.shared_limit:
                     return plan
+            return plan16(work, props, name)
         return plan16(work, props, kernel, tiling)
 
     return planner
@@ -66,6 +67,7 @@ class HalfOnGpu:
         self.gpu = gpu
         self.prepared = lru_cache(REMEMBERED)(self._prepare)
         self._planned = lru_cache(REMEMBERED)(planner)
+        self._compiled = Compiled(gpu)
 
     def planned(self, work: Workload, kernel: str = AUTO, tiling: Any = None) -> Plan:
         """The launch for a workload, not yet compiled. Raises MachineError where the kernel does not run."""
@@ -86,14 +88,33 @@ class HalfOnGpu:
     def _prepare(self, work: Workload, steps: tuple[Steps, ...], kernel: str = AUTO, tiling: Any = None) -> Prepared:
         """The launches for q, k, v and o of these strides: their addresses, those of the arrays that a score names, the
         LSE's and that of scratch are asked for. Compiles the kernel, on the current device."""
-        planned = self.plan(work, tiling, kernel)
+        planned = self.planned(work, kernel, tiling)
 
         def make(addresses: Addresses) -> bytes:
             q, k, v, o = (Matrix(at, *step) for at, step in zip(addresses, steps, strict=False))
             *views, lse, scratch = addresses[4:]
             return arguments16(work, planned, Arrays(q, k, v, o, lse, scratch, tuple(views)), encode)
 
-        functions, table = self.gpu.functions(planned), (planned.table, planned.layout.sequences)
         count = 6 + (len(work.score.arrays) if work.score else 0)
-        step = Step(Argument(make, count), functions, planned.launches, 0, *table)
-        return prepared(self.gpu, (step,), planned.scratch)
+        return prepared(self.gpu, (self._compiled.step(planned, make, count),), planned.scratch)
+
+
+class Compiled:
+    """The launches of plans on one GPU. Plans that differ in sizes alone share compiled functions, and addresses stand
+    at the same places of what these are passed: both are kept, as they take longer to find than all else."""
+
+    def __init__(self, gpu: Gpu) -> None:
+        self._gpu = gpu
+        self._forms: dict[Hashable, tuple[Any, Places | None]] = {}
+
+    def step(self, planned: Plan, make: Make, count: int) -> Step:
+        """A plan's launches for so many addresses, of which `make` makes the argument. Compiles them, on the current
+        device."""
+        symbols = tuple([(launch.symbol, launch.shared) for launch in planned.launches])
+        form = planned.variant, tuple(planned.macros.items()), planned.score, symbols, count
+        functions, places = self._forms.get(form) or (self._gpu.functions(planned), None)
+        argument = Argument(make, count, places)
+        if len(self._forms) >= REMEMBERED:
+            self._forms = {}
+        self._forms[form] = functions, argument.places
+        return Step(argument, functions, planned.launches, 0, planned.table, planned.layout.sequences)

@@ -48,6 +48,10 @@ class Library:
         """Equal for arrays of the same kind; None if they are none that are remembered."""
         raise NotImplementedError
 
+    def but_sizes(self, key: Any) -> Hashable:
+        """Of the key of q, k and v what does not change with the number of keys."""
+        raise NotImplementedError
+
     model: Callable[..., Any]  # of arrays of a shape, type and device, contiguous or of strides; it takes no memory
     new: Callable[[Any], Any]
     address: Callable[[Any], int]
@@ -106,6 +110,11 @@ class Torch(Library):
         ]
         return autocast, *each
 
+    def but_sizes(self, key: Any) -> Hashable:
+        """All but shapes and strides of k and v."""
+        autocast, q, k, v = key
+        return autocast, q, k[2:], v[2:]
+
     def _model(self, shape: tuple[int, ...], dtype: Any, device: int, strides: tuple[int, ...] | None = None) -> Any:
         """A tensor whose memory was given back: empty_like makes one of its kind in half the time of empty, of the same
         strides where these leave nothing out, as those of all that is made do."""
@@ -150,6 +159,11 @@ class CuPy(Library):
                 return None
         return tuple([(x.shape, x.strides, x.dtype, x.data.device_id) for x in arrays])
 
+    def but_sizes(self, key: Any) -> Hashable:
+        """All but shapes and strides of k and v."""
+        q, k, v = key
+        return q, k[2:], v[2:]
+
     def model(self, shape: tuple[int, ...], dtype: Any, device: int, strides: tuple[int, ...] | None = None) -> Any:
         """What `cupy.ndarray` takes."""
         return shape, dtype
@@ -187,7 +201,8 @@ class Call(NamedTuple):
     """A call that was checked: its launches, and models of what it makes; None for what is not made.
 
     Scratch lies in memory of its own, or so many bytes `behind` the beginning of the LSE. `gaps`: not all that is made
-    is written: the rest of an LSE is -inf, and of all else 0. `ways`: of arrays that a score names."""
+    is written: the rest of an LSE is -inf, and of all else 0. `ways`: of arrays that a score names. `grown`: the call
+    of the same Q with other keys and values, which it checks."""
 
     library: Library
     device: int
@@ -198,6 +213,7 @@ class Call(NamedTuple):
     behind: int = 0
     gaps: bool = False
     ways: tuple[Way, ...] = ()
+    grown: "Callable[[Any, Any], Call | None] | None" = None
 
 
 def call_of(
@@ -219,6 +235,14 @@ def call_of(
     except RuntimeError:  # no memory for a model, for now
         return None
     return Call(library, device, launches, models, of_lse, scratch, 0, gaps, ways)
+
+
+def call_like(call: Call, launches: Prepared) -> Call | None:
+    """The call that makes the same arrays by other launches, with scratch of its own."""
+    if not launches.is_filled:
+        return None
+    scratch = call.library.model((_floats(launches),), FLOAT32, call.device) if launches.scratch else None
+    return call._replace(launches=launches, scratch=scratch)
 
 
 def call_with_inner_lse(first: Operand, launches: Prepared | None, o: Any, rows: int) -> Call | None:
@@ -243,7 +267,7 @@ def _model(library: Library, x: Any, device: int) -> Any:
 
 def forward(call: Call, q: Any, k: Any, v: Any, *beside: Any) -> Arrays | None:
     """O, and the LSE or None; None alone where the arrays must be checked. `beside`: arrays that a score names."""
-    library, device, launches, (of_o,), of_lse, of_scratch, behind, gaps, ways = call
+    library, device, launches, (of_o,), of_lse, of_scratch, behind, gaps, ways, _ = call
     address, new = library.address, library.new
     q_at, k_at, v_at = address(q), address(k), address(v)
     if (q_at | k_at | v_at) % ALIGNMENT or library.device() != device:
@@ -251,11 +275,11 @@ def forward(call: Call, q: Any, k: Any, v: Any, *beside: Any) -> Arrays | None:
     named = _named(address, ways, beside) if ways else ()
     if named is None:
         return None
-    o, lse, lse_at, scratch_at = new(of_o), None, 0, behind
+    o, lse, lse_at, scratch_at = new(of_o), None, 0, 0
     if of_lse is not None:
         lse = new(of_lse)
         lse_at = address(lse)
-        scratch_at += lse_at
+        scratch_at = lse_at + behind if behind else 0
     if of_scratch is not None:
         scratch = new(of_scratch)  # which lives until all is enqueued
         scratch_at = address(scratch)
@@ -269,7 +293,7 @@ def forward(call: Call, q: Any, k: Any, v: Any, *beside: Any) -> Arrays | None:
 
 def backward(call: Call, do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *beside: Any) -> Arrays | None:
     """dQ, dK and dV; None where the arrays must be checked."""
-    library, device, launches, (of_dq, of_dk, of_dv), _, of_scratch, _, gaps, ways = call
+    library, device, launches, (of_dq, of_dk, of_dv), _, of_scratch, _, gaps, ways, _ = call
     address, new = library.address, library.new
     q_at, k_at, v_at, o_at, do_at = address(q), address(k), address(v), address(o), address(do)
     if (q_at | k_at | v_at | o_at | do_at) % ALIGNMENT or library.device() != device:
@@ -308,6 +332,7 @@ class Calls:
     def __init__(self) -> None:
         self._recent: dict[Hashable, tuple[tuple[Guard, Call], ...]] = {}
         self._all: dict[Hashable, tuple[Call | None, list[int]]] = {}  # with the number of times that it was found
+        self._growing: dict[Hashable, Call] = {}  # the last one of those that differ in the number of keys
         forgets(self.clear)
 
     def __len__(self) -> int:
@@ -315,7 +340,7 @@ class Calls:
 
     def clear(self) -> None:
         """Forget all calls."""
-        self._recent, self._all = {}, {}
+        self._recent, self._all, self._growing = {}, {}, {}
 
     def find(self, options: Hashable, arrays: Arrays) -> Call | None:
         """The call with these options, and arrays of these kinds, if there was one."""
@@ -329,12 +354,24 @@ class Calls:
         if library is None or not self._all:
             return None
         key = library.key(arrays)
-        call, times = self._all.get((options, key), (None, [1])) if key is not None else (None, [1])
-        if call is None:
+        if key is None:
             return None
+        call, times = self._all.get((options, key), (None, [1]))
+        if call is None:
+            return self._grown(options, arrays, key, library)
         if times[0] % EACH == 0:
             self._bring_forward(options, arrays, call)
         times[0] += 1
+        return call
+
+    def _grown(self, options: Hashable, arrays: Arrays, key: Hashable, library: Library) -> Call | None:
+        """The call with other keys than one before, as a step of decoding has one more than the last."""
+        if not self._growing or len(arrays) != 3 or (options, key) in self._all:
+            return None
+        like = self._growing.get((options, library.but_sizes(key)))
+        call = like and like.grown and like.grown(*arrays[1:])
+        if call is not None:
+            self._put(options, arrays, key, call)
         return call
 
     def knows(self, options: Hashable, arrays: Arrays) -> bool:
@@ -347,10 +384,15 @@ class Calls:
         """Remember a call that the checks have passed; None: such calls are always checked."""
         library = LIBRARIES.get(type(arrays[0]))
         key = library.key(arrays) if library else None
-        if key is None:
+        if library is None or key is None:
             return
         if len(self._all) >= MOST:
             self.clear()
+        self._put(options, arrays, key, call)
+        if call is not None and call.grown is not None:
+            self._growing[options, library.but_sizes(key)] = call
+
+    def _put(self, options: Hashable, arrays: Arrays, key: Hashable, call: Call | None) -> None:
         self._all[options, key] = call, [1]
         if call is not None:
             self._bring_forward(options, arrays, call)

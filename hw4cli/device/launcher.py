@@ -8,8 +8,10 @@ else may differ. So a tensor map is encoded for a shape, and gets another addres
 """
 
 import ctypes
+import re
 import struct
 from collections.abc import Callable, Iterable, Sequence
+from functools import lru_cache
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -28,10 +30,14 @@ FIRST, REACH = 0x2000_0000_0000, 40  # bits of the bytes from an address in whic
 SAMPLES = tuple(FIRST + (n << REACH) for n in range(16))
 OTHERS = tuple(0x5A5A_0000_0000 + (n << 38) + (0x9E3779B0 * (n + 1) >> 8 << 8) for n in range(16))
 
+_WORD = struct.Struct("<Q")
+_LIKE_SAMPLES = re.compile(b"[\x20-\x2f]")  # the byte of a word that tells SAMPLES apart
+
 PROGRAMMATIC = 6  # CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
 EARLY_CC = 90  # from which a launch can begin before the one in front of it has ended
 INVALID_CONTEXT = 201  # this thread has called nothing of CUDA's runtime yet
 STREAMS = 64  # of a prepared call whose configurations are kept
+REMEMBERED = 256  # forms of structs
 CAPTURED = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 
 _bytes, _at = ctypes.c_char_p, ctypes.byref  # a launch's arguments: where the bytes of the one lie
@@ -43,13 +49,21 @@ class Argument:
     `make` gives them, too, in as many microseconds as ten: it is called each time where addresses enter the struct in
     another way than by standing in it."""
 
-    __slots__ = ("filled", "is_filled")
+    __slots__ = ("filled", "is_filled", "places")
 
-    def __init__(self, make: Make, count: int) -> None:
+    def __init__(self, make: Make, count: int, places: "Places | None" = None) -> None:
+        """For so many addresses. `places`: of another argument of the same struct, which differs in sizes."""
         template = make(SAMPLES[:count])
-        holes = _holes(template, make(OTHERS[:count]), count)
+        holes = _candidates(template, count) if places is not None else None
+        if holes is None or _places(holes) != places:
+            holes = _holes(template, make(OTHERS[:count]), count)
         self.is_filled = holes is not None  # addresses stand in the struct, and nothing else depends on them
         self.filled: Callable[..., bytes] = _filling(template, holes, count) if holes is not None else _each(make)
+        self.places = None if holes is None else _places(holes)
+
+
+def _places(holes: "Sequence[Hole]") -> "Places":
+    return frozenset([hole[:2] for hole in holes])
 
 
 def _each(make: Make) -> Callable[..., bytes]:
@@ -57,44 +71,68 @@ def _each(make: Make) -> Callable[..., bytes]:
 
 
 Hole = tuple[int, int, int]  # which word, which address stands there, and what is added to it
+Places = frozenset[tuple[int, int]]  # which word, and which address stands there
 
 
 def _filling(template: bytes, holes: Sequence[Hole], count: int) -> Callable[..., bytes]:
-    """A function of so many addresses that gives the bytes, those of the template between the holes.
+    """A function of so many addresses that gives the bytes, those of the template between the holes."""
+    parts, made = _form(tuple([(place, n, more != 0) for place, n, more in holes]), len(template) // WORD, count)
+    filled: Callable[..., bytes] = made(*[template[part] for part in parts], *[more for _, _, more in holes if more])
+    return filled
 
-    It is written out as an expression: a list of what is packed would take twice as long to make as to pack."""
+
+@lru_cache(REMEMBERED)
+def _form(
+    holes: tuple[tuple[int, int, bool], ...], words: int, count: int
+) -> tuple[tuple[slice, ...], Callable[..., Callable[..., bytes]]]:
+    """Of structs of so many words with these holes, to whose addresses something is added or not: the parts that stay,
+    and what makes a function of so many addresses, for these parts, and what is added.
+
+    It is written out as an expression, as a list of what is packed would take twice as long to make as to pack."""
     form, values, end = "<", [], 0
-    known: dict[str, Any] = {}
-    for place, n, more in (*holes, (len(template) // WORD, None, 0)):
-        if place > end:  # bytes that stay
-            known[f"b{end}"] = template[WORD * end : WORD * place]
+    parts: list[slice] = []
+    added = 0
+    for place, n, adds in (*holes, (words, None, False)):
+        if place > end:
             form += f"{WORD * (place - end)}s"
-            values.append(f"b{end}")
+            values.append(f"part{len(parts)}")
+            parts.append(slice(WORD * end, WORD * place))
         if n is not None:
             form += "Q"
-            values.append(f"a{n} + {more}" if more else f"a{n}")
+            values.append(f"at{n} + more{added}" if adds else f"at{n}")
+            added += adds
         end = place + 1
-    known["pack"] = struct.Struct(form).pack
-    addresses = ", ".join(f"a{n}" for n in range(count))
-    found: Callable[..., bytes] = eval(f"lambda {addresses}: pack({', '.join(values)})", known)
+    lists = ("part", len(parts)), ("more", added), ("at", count)
+    part, more, at = (", ".join(f"{name}{n}" for n in range(size)) for name, size in lists)
+    given = ", ".join(filter(None, (part, more)))
+    made = eval(f"lambda {given}: lambda {at}: pack({', '.join(values)})", {"pack": struct.Struct(form).pack})
+    return tuple(parts), made
+
+
+def _candidates(template: bytes, count: int) -> list[Hole] | None:
+    """The words of a struct of SAMPLES in which their addresses can stand, or numbers that look like them. None where
+    the struct is none of words."""
+    if len(template) % WORD:
+        return None
+    found = []
+    for match in _LIKE_SAMPLES.finditer(template[REACH // 8 :: WORD]):
+        word: int = _WORD.unpack_from(template, WORD * match.start())[0]
+        if 0 <= (n := (word - FIRST) >> REACH) < count:
+            found.append((match.start(), n, word - SAMPLES[n]))
     return found
 
 
 def _holes(template: bytes, other: bytes, count: int) -> list[Hole] | None:
     """The words that differ between a struct of SAMPLES and one of OTHERS. None where a difference is no address."""
-    words = len(template) // WORD
-    if len(template) % WORD or len(other) != len(template):
+    found = _candidates(template, count)
+    if found is None or len(other) != len(template):
         return None
-    found = []
-    both = zip(struct.unpack_from(f"<{words}Q", template), struct.unpack_from(f"<{words}Q", other), strict=True)
-    for place, (one, two) in enumerate(both):
-        if one == two:
-            continue
-        n = (one - FIRST) >> REACH
-        if not 0 <= n < count or one - SAMPLES[n] != two - OTHERS[n]:
-            return None
-        found.append((place, n, one - SAMPLES[n]))
-    return found
+    holes, same = [], bytearray(other)
+    for place, n, more in found:
+        if _WORD.unpack_from(other, WORD * place)[0] == OTHERS[n] + more:
+            _WORD.pack_into(same, WORD * place, SAMPLES[n] + more)
+            holes.append((place, n, more))
+    return holes if same == template else None
 
 
 class Step(NamedTuple):

@@ -310,6 +310,85 @@ def test_what_depends_on_the_elements_is_never_remembered(driver, checks, monkey
         assert found == [True, False]
 
 
+# ---- Decoding
+
+
+def cache(rows, heads=2, d=64, layout="BHND"):
+    shape = (2, heads, rows, d) if layout == "BHND" else (2, rows, heads, d)
+    return faketorch.empty(shape, "float16", None)
+
+
+def first(x, rows, layout):
+    return x[:, :, :rows] if layout == "BHND" else x[:, :rows]
+
+
+@pytest.mark.parametrize("layout", ["BHND", "BNHD"])
+@pytest.mark.parametrize(
+    "options", [{}, {"causal": True}, {"window": (100, 0)}, {"kernel": "half_mma"}, {"return_lse": True}], ids=str
+)
+def test_a_step_of_decoding_passes_what_a_checked_call_of_so_many_keys_passes(driver, checks, options, layout):
+    """Of views of a cache, and of arrays that are made anew, whose strides change, too."""
+    K, V = cache(3000, layout=layout), cache(3000, layout=layout)
+
+    def step(rows, new, clear):
+        q = cache(1, heads=8, layout=layout)
+        k, v = (cache(rows, layout=layout) for _ in "kv") if new else (first(x, rows, layout) for x in (K, V))
+        if clear:
+            repeated.FORWARD.clear()
+            attention._open(0)[0].prepared.cache_clear()
+        driver.launched.clear()
+        checks.clear()
+        found = hw4cli.attention(q, k, v, layout=layout, **options)
+        o, *lse = found if "return_lse" in options else (found,)
+        arrays = [q, k, v, o, *lse]
+        known = {x.data_ptr(): n for n, x in enumerate(arrays)}
+        return [
+            (symbol, early, [known.get(int(word), int(word)) for word in np.frombuffer(bytes_, "<u8")])
+            for symbol, _, bytes_, early in driver.launched
+        ], list(checks)
+
+    def but_scratch(launches):
+        """Scratch lies wherever the library puts it."""
+        return [(s, e, [w if w < 1 << 32 else "scratch" for w in words]) for s, e, words in launches]
+
+    for rows in (1, 100, 101, 2000, 2001, 2002, 777, 3000):
+        for new in (False, True):
+            step(rows - 1 or 2, new, True)
+            found, seen = step(rows, new, False)
+            assert seen == ["k", "v"]
+            again, none = step(rows, new, False)
+            assert none == [] and len(again) == len(found)
+            right, all_of_them = step(rows, new, True)
+            assert len(all_of_them) > 2
+            assert but_scratch(found) == but_scratch(right)
+
+
+def test_keys_that_kernels_cannot_read_are_refused_in_the_middle_of_decoding(driver):
+    K, V, q = cache(400), cache(400), cache(1, heads=8)
+    for rows in (100, 101):
+        hw4cli.attention(q, K[:, :, :rows], V[:, :, :rows])
+    shifted = Tensor(faketorch.empty((2 * 2 * 102 * 64 + 4,), "float16", None).array[4:].reshape(2, 2, 102, 64))
+    for k, v, message in (
+        (K[:, :, :102], V[:, :, :103], "k and v differ in batch, heads or N"),
+        (K[:, :, :102][:, :, ::-1], V[:, :, :102], "give positive multiples of 8"),
+        (shifted, V[:, :, :102], "k does not begin at a multiple of 16 bytes"),
+        (K[:, :, :0], V[:, :, :0], "there is nothing to compute"),
+        (cache(102, heads=3), cache(102, heads=3), "heads"),
+        (cache(102, d=72), cache(102, d=72), "q and k differ in batch or d"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            hw4cli.attention(q, k, v)
+    hw4cli.attention(q, K[:, :, :102], V[:, :, :102])
+
+
+def test_steps_of_decoding_share_what_was_compiled_and_found_about_it(driver):
+    gpu = attention._open(0)[0].gpu
+    K, V, q = cache(2300), cache(2300), cache(1, heads=8)
+    for rows in range(2000, 2300):
+        hw4cli.attention(q, K[:, :, :rows], V[:, :, :rows])
+    assert len(gpu.planned) <= 3
+
+
 # ---- Scores
 
 

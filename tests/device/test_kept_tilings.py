@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from hw4cli.arrays.ongpu import tuned
-from hw4cli.device.tuning.store import Finding, Machine, arrays, found, found_tiling, keep, keep_tiling, path_of
+from hw4cli.device.tuning.store import Finding, Machine, Tilings, arrays, found, keep, keep_tiling, path_of
 from hw4cli.plans.half import Tiling, tiling
 from hw4cli.plans.kernels16 import ENTRIES16, plan16
 from hw4cli.plans.plan import DEVICES
@@ -50,7 +50,7 @@ def test_tilings_and_what_was_found_of_files_are_kept_beside_each_other():
     keep(HERE, Shape(4, 512, 64), Finding(("flash", "split")))
     keep_tiling(HERE, Workload(FLOAT16, 1, 1, 1, 300, 300, 64), "half", Tiling(3, 128, 2))
     assert found(HERE, Shape(4, 512, 64)).kernels == ("flash", "split")
-    assert found_tiling(HERE, WORK, "half", tiling(WORK, DEVICES[90])) == OTHER
+    assert Tilings(HERE).of(WORK, "half", tiling(WORK, DEVICES[90])) == OTHER
 
 
 @pytest.mark.parametrize(

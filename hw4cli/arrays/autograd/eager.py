@@ -113,6 +113,8 @@ def remember(tensors: tuple[Tensor, ...], o: Tensor, options: Options, kernel: s
                 call = call_with_inner_lse(operands[0], launches, o, math.prod(operands[0].shape[:3]))
             else:
                 call = call_of(operands[0], launches, (o,))
+                mask = options[0], options[2], options[3], options[4]
+                call = call and arrays.growing(call, work, operands, kernel, mask)
             call = call and call._replace(gaps=gaps[0], ways=ways)
     FORWARD.put(options, tensors, call)
 

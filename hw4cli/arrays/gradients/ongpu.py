@@ -3,9 +3,9 @@
 from functools import lru_cache
 from typing import Any
 
-from hw4cli.arrays.ongpu import REMEMBERED, encode
+from hw4cli.arrays.ongpu import REMEMBERED, Compiled, encode
 from hw4cli.device.gpu import Gpu
-from hw4cli.device.launcher import Addresses, Argument, Prepared, Step, prepared
+from hw4cli.device.launcher import Addresses, Prepared, Step, prepared
 from hw4cli.plans import gradients as choice
 from hw4cli.plans.backward import Arrays
 from hw4cli.plans.dispatch import AUTO
@@ -23,6 +23,7 @@ class BackwardOnGpu:
         self.gpu = gpu
         self.planned = lru_cache(REMEMBERED)(self.plan)
         self.prepared = lru_cache(REMEMBERED)(self._prepare)
+        self._compiled = Compiled(gpu)
 
     def plan(self, work: Workload, kernel: str = AUTO) -> Plan:
         """The launches for a workload by the fastest kernel, or the one named, compiled. Raises MachineError where it
@@ -55,9 +56,7 @@ class BackwardOnGpu:
             arrays = Arrays(matrices, lse, scratch, whole, views=views, scores=scores)
             return choice.arguments(planned, work, arrays, encode)
 
-        table = planned.table, planned.layout.sequences
-        step = Step(Argument(make, _count(work)), self.gpu.functions(planned), planned.launches, 0, *table)
-        return prepared(self.gpu, (step,), planned.scratch)
+        return prepared(self.gpu, (self._compiled.step(planned, make, _count(work)),), planned.scratch)
 
     def _of_run(self, work: Workload, run: tuple[Span, int], steps: tuple[Steps, ...], kernel: str) -> tuple[Step, int]:
         """The launches of sequences of the same lengths, for the addresses of all arrays; and bytes of scratch."""
@@ -81,7 +80,7 @@ class BackwardOnGpu:
             arrays = Arrays(matrices, lse + lse_at, scratch, True, lse_steps, views, scores, heads)
             return choice.arguments(planned, alone, arrays, encode)
 
-        return Step(Argument(make, _count(work)), self.gpu.functions(planned), planned.launches), planned.scratch
+        return self._compiled.step(planned, make, _count(work)), planned.scratch
 
 
 def _count(work: Workload) -> int:

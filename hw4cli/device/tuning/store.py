@@ -113,16 +113,24 @@ def arrays(work: Workload) -> str:
     return f"{work.dtype} Nq={work.Nq} Nk={work.Nk} d={work.d} heads=2^{heads} group={group}{mask}"
 
 
-def found_tiling(machine: Machine, work: Workload, kernel: str, own: Any) -> Any:
-    """The tiling of a kernel of arrays that was found for a workload, of the same form as its `own`; None if none was,
-    or what is kept is no such tiling."""
-    with suppress(KeyError, TypeError, ValueError, AttributeError):
-        entry = _entries(machine, ARRAYS)[arrays(work)]
-        kept, like = entry["tiling"], own._asdict()
-        alike = [type(kept[name]) is type(like[name]) and 0 <= kept[name] < 2**31 for name in like]
-        if entry["kernel"] == kernel and kept.keys() == like.keys() and all(alike):
-            return type(own)(**kept)
-    return None
+class Tilings:
+    """The tilings of kernels of arrays that were found on a GPU, by its file as it is now."""
+
+    def __init__(self, machine: Machine) -> None:
+        self._entries = _entries(machine, ARRAYS)
+
+    def of(self, work: Workload, kernel: str, own: Any) -> Any:
+        """The tiling of a kernel that was found for a workload, of the same form as its `own`; None if none was, or
+        what is kept is no such tiling."""
+        if not self._entries:
+            return None
+        with suppress(KeyError, TypeError, ValueError, AttributeError):
+            entry = self._entries[arrays(work)]
+            kept, like = entry["tiling"], own._asdict()
+            alike = [type(kept[name]) is type(like[name]) and 0 <= kept[name] < 2**31 for name in like]
+            if entry["kernel"] == kernel and kept.keys() == like.keys() and all(alike):
+                return type(own)(**kept)
+        return None
 
 
 def keep_tiling(machine: Machine, work: Workload, kernel: str, tiling: Any) -> Path:
