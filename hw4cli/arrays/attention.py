@@ -5,7 +5,7 @@ import math
 import threading
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import Any, Never
+from typing import Any, NamedTuple, Never
 
 from hw4cli.arrays.arguments import (
     Window,
@@ -18,7 +18,7 @@ from hw4cli.arrays.arguments import (
     checked_workload,
     refuse,
 )
-from hw4cli.arrays.float32 import Float32OnGpu, chooses
+from hw4cli.arrays.float32 import ByRange, Float32OnGpu, Operands, chooses
 from hw4cli.arrays.oncpu import attention_on_cpu, wide_type
 from hw4cli.arrays.ongpu import HalfOnGpu, tuned
 from hw4cli.arrays.operand import (
@@ -57,6 +57,13 @@ from hw4cli.plans.plan import Kernel
 from hw4cli.problem.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, Workload
 
 DTYPES = (FLOAT16, BFLOAT16, FLOAT32)
+
+
+class Depending(NamedTuple):
+    """The launches for arrays of which others of these kinds may need others, and what gives them."""
+
+    launches: Prepared
+    by_range: ByRange
 
 
 def attention(
@@ -181,10 +188,9 @@ def attention(
         _check_place(o, operands, work)
     lse = empty_like(like_q, (work.batch, work.heads, work.Nq), FLOAT32) if return_lse else None
     launches = _compute(work, (*operands, o), lse, kernel, allowed, reach, changes.views)
+    mask = causal, align, scale, window
     if options and launches:
-        call = call_of(like_q, launches, (result,), lse, ways=changes.ways)
-        mask = causal, align, scale, window
-        FORWARD.put(options, given, call and growing(call, work, (*operands, o), kernel, mask))
+        FORWARD.put(options, given, _call(launches, work, (*operands, o), lse, changes, kernel, mask))
     return (result, lse) if return_lse else result
 
 
@@ -252,7 +258,7 @@ def _of_sequences(
         each = sequences.of(work, options["align"])
         if each.sequences:
             launches = attention_on_gpu(each, (*operands, o), lse, options["kernel"], allowed, reach, changes.views)
-            if key and launches:
+            if key and isinstance(launches, Prepared):
                 FORWARD.put(key, given, call_of(like_q, launches, (result,), lse, gaps, changes.ways))
         return result if lse is None else (result, lse)
     for part in sequences.parts:
@@ -293,7 +299,7 @@ def _compute(
     allowed: float | None,
     reach: tuple[float, float, float] | None,
     views: tuple[Any, ...],
-) -> Prepared | None:
+) -> Prepared | Depending | None:
     """Writes O, the last operand, and the LSE unless it is None, where the arrays are; the launches on a GPU, as of
     `attention_on_gpu`."""
     if operands[0].library != NUMPY:
@@ -370,12 +376,12 @@ def attention_on_gpu(
     max_error: float | None,
     bounds: tuple[float, float, float] | None,
     views: tuple[int, ...] = (),
-) -> Prepared | None:
+) -> Prepared | Depending | None:
     """Enqueue the launches that write O, the last operand, and, unless it is None, the LSE, on the current stream.
     `views`: the addresses of the arrays that a score names.
 
-    Returns them if they are all that any arrays of these kinds need, whatever is in them: for the addresses of the
-    operands, of the LSE and of scratch."""
+    Returns them if they are all that arrays of these kinds need: for the addresses of the operands, of the LSE and of
+    scratch."""
     q = operands[0]
     cupy = import_cupy()
     with cupy.cuda.Device(q.device):
@@ -388,8 +394,12 @@ def attention_on_gpu(
             if work.dtype == FLOAT32:
                 chosen = float32.kernel(work, (q, k, v), kernel, max_error, bounds, stream)
                 launches = float32.compute(work, (q, k, v, o), lse, chosen, stream, views)
-                depends = bounds is None and chooses(kernel, max_error) and not work.score
-                return None if depends or staged.copies else launches
+                if launches is None or staged.copies:
+                    return None
+                if bounds is None and chooses(kernel, max_error) and not work.score:
+                    by_range = float32.by_range(work, (q, k, v, o), kernel, max_error, lse is not None)
+                    return by_range and Depending(launches, by_range)
+                return launches
             for x in (q, k, v, o):
                 check_rows(x)
             if max_error is not None:
@@ -420,7 +430,25 @@ def launches_for(
         return half.prepared(work, tuple(x.strides[:3] for x in operands), kernel)
 
 
-def growing(call: Call, work: Workload, operands: tuple[Operand, ...], kernel: str, mask: tuple[Any, ...]) -> Call:
+def _call(
+    launches: Prepared | Depending,
+    work: Workload,
+    operands: Operands,
+    lse: Any,
+    changes: Scored,
+    kernel: str,
+    mask: tuple[Any, ...],
+) -> Call | None:
+    """The call that writes O, the last operand, and the LSE unless it is None, as it is remembered."""
+    q, o = operands[0], operands[3].array
+    if isinstance(launches, Depending):
+        call = call_of(q, launches.launches, (o,), lse)
+        return call and call._replace(choose=launches.by_range)
+    call = call_of(q, launches, (o,), lse, ways=changes.ways)
+    return call and growing(call, work, operands, kernel, mask)
+
+
+def growing(call: Call, work: Workload, operands: Operands, kernel: str, mask: tuple[Any, ...]) -> Call:
     """The call of q, k, v and o, of which another number of keys makes another call without all checks: those of K, V
     and the mask alone. That is for steps of decoding, each of which has one key more. `mask`: causal, align, scale and
     window, as they were given."""

@@ -6,6 +6,7 @@ the first heads of all groups are computed together, then the second ones, and s
 """
 
 import math
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
 from typing import Any, NamedTuple
@@ -23,6 +24,7 @@ from hw4cli.arrays.operand import (
     empty_like,
     largest,
     operand,
+    stream_at,
 )
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.launcher import SAMPLES, Addresses, Argument, Prepared, Step, prepared
@@ -43,6 +45,17 @@ Place = tuple[tuple[int, ...], tuple[int, ...]]  # shape, strides
 Operands = tuple[Operand, Operand, Operand, Operand]
 
 
+ByRange = Callable[[Addresses, int], Prepared]
+
+
+class Candidates(NamedTuple):
+    """Kernels from fast to slow, why they are in this order, and of how many keys sums are as long as theirs."""
+
+    kernels: tuple[str, ...]
+    why: str
+    keys: int
+
+
 class Float32OnGpu:
     """The ladder's kernels on one GPU."""
 
@@ -51,6 +64,7 @@ class Float32OnGpu:
         self._planned = lru_cache(REMEMBERED)(self._plan)
         self.prepared = lru_cache(REMEMBERED)(self._prepare)
         self._chosen = lru_cache(REMEMBERED)(self._choose)
+        self._candidates = lru_cache(REMEMBERED)(self._listed)
 
     def plan(self, work: Workload, kernel: str) -> Plan:
         """The launches of a kernel for a workload whose arrays are contiguous: of its first call. Rows are such that
@@ -83,6 +97,12 @@ class Float32OnGpu:
         self.check(kernel, work, lse=False)
         if work.score:  # of which no bound is known
             return DEFAULT if kernel == AUTO else kernel
+        listed = self._candidates(work, kernel)
+        found = Magnitudes(*bounds) if bounds else self._magnitudes(work, operands, listed.kernels[0], stream)
+        return self._fastest(work, listed, allowed, found)
+
+    def _listed(self, work: Workload, kernel: str) -> Candidates:
+        """What there is to choose from where a kernel is asked for, or AUTO."""
         kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, work.d, work.Nk, work.causal)
         keys = work.Nk
         if work.window:
@@ -93,10 +113,34 @@ class Float32OnGpu:
             kernels = tuple(name for name in kernels if VARIANTS[name].any_scale)
         if not kernels:
             self.check(FALLBACK, work, lse=False)
-        found = Magnitudes(*bounds) if bounds else self._magnitudes(work, operands, kernels[0], stream)
+        return Candidates(kernels, why, keys)
+
+    def _fastest(self, work: Workload, listed: Candidates, allowed: float | None, found: Magnitudes) -> str:
+        kernels, why, keys = listed
         if not found.finite:
             return kernels[-1]
         return self._chosen(kernels, why, work.d, keys, allowed, found.scaled(work.scale / work.usual_scale))
+
+    def by_range(
+        self, work: Workload, operands: Operands, kernel: str, allowed: float | None, lse: bool
+    ) -> ByRange | None:
+        """What gives the launches for arrays like these, and an LSE if it is wanted, by what is in them: for the
+        addresses of q, k and v, and a stream's. It reads them, and waits for the GPU. None where that takes copies."""
+        like = tuple(replace(x, array=None) for x in operands)
+        if work.d > MAX_D or not all(map(is_contiguous, like)):
+            return None
+        places, plain = tuple((x.shape, x.strides) for x in like), without_needless_mask(work)
+        listed = self._candidates(work, kernel)
+
+        def launches(addresses: Addresses, stream: int) -> Prepared:
+            check_range_can_be_read(like[0])
+            with stream_at(stream, self.gpu.cupy):
+                found = self._range(addresses, like[:3])
+            chosen = self._fastest(work, listed, allowed, found)
+            self.check(chosen, work, lse)
+            return self.prepared(plain, places, chosen, not lse)
+
+        return launches
 
     def _choose(
         self, kernels: tuple[str, ...], why: str, d: int, Nk: int, allowed: float | None, found: Magnitudes
@@ -189,12 +233,15 @@ class Float32OnGpu:
             return Magnitudes(q, k, v)
         self.gpu.functions(self.plan(work, kernel))  # the range check is compiled with it
         with stream:
-            found = self.gpu.cupy.ndarray(ABSMAX_BYTES // FLOAT_BYTES, np.uint32)
-            found.data.memset_async(0, found.nbytes)
-            for place, x in enumerate(operands):
-                rows = math.prod(x.shape[:3])
-                self.gpu.absmax_of_parts(x.address, 1, rows, x.shape[3], place, found.data.ptr)
-            return magnitudes(found.get().view(np.float32))
+            return self._range(tuple(x.address for x in operands), operands)
+
+    def _range(self, addresses: Addresses, like: Sequence[Operand]) -> Magnitudes:
+        """How large the elements of arrays at these addresses are, which are like others; on cupy's current stream."""
+        found = self.gpu.cupy.ndarray(ABSMAX_BYTES // FLOAT_BYTES, np.uint32)
+        found.data.memset_async(0, found.nbytes)
+        for place, (address, x) in enumerate(zip(addresses, like, strict=True)):
+            self.gpu.absmax_of_parts(address, 1, math.prod(x.shape[:3]), x.shape[3], place, found.data.ptr)
+        return magnitudes(found.get().view(np.float32))
 
 
 def _keys_of_bound(work: Workload) -> int:

@@ -166,7 +166,11 @@ def stream_of(model: Operand, cupy: Any) -> Any:
     cupy.cuda.runtime.setDevice(model.device or 0)
     if model.library == CUPY:
         return cupy.cuda.get_current_stream()
-    address = _torch().cuda.current_stream(model.device).cuda_stream
+    return stream_at(_torch().cuda.current_stream(model.device).cuda_stream, cupy)
+
+
+def stream_at(address: int, cupy: Any) -> Any:
+    """A stream as one of cupy's."""
     if hasattr(cupy.cuda.Stream, "from_external"):  # since cupy 14.1; before, there was ExternalStream alone
         return cupy.cuda.Stream.from_external(_Handle(address))
     return cupy.cuda.ExternalStream(address)

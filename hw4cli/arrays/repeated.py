@@ -202,7 +202,8 @@ class Call(NamedTuple):
 
     Scratch lies in memory of its own, or so many bytes `behind` the beginning of the LSE. `gaps`: not all that is made
     is written: the rest of an LSE is -inf, and of all else 0. `ways`: of arrays that a score names. `grown`: the call
-    of the same Q with other keys and values, which it checks."""
+    of the same Q with other keys and values, which it checks. `choose`: what gives the launches for these addresses of
+    q, k and v, and a stream's, where they depend on what is in the arrays."""
 
     library: Library
     device: int
@@ -214,6 +215,7 @@ class Call(NamedTuple):
     gaps: bool = False
     ways: tuple[Way, ...] = ()
     grown: "Callable[[Any, Any], Call | None] | None" = None
+    choose: Callable[[tuple[int, int, int], int], Prepared] | None = None
 
 
 def call_of(
@@ -267,7 +269,7 @@ def _model(library: Library, x: Any, device: int) -> Any:
 
 def forward(call: Call, q: Any, k: Any, v: Any, *beside: Any) -> Arrays | None:
     """O, and the LSE or None; None alone where the arrays must be checked. `beside`: arrays that a score names."""
-    library, device, launches, (of_o,), of_lse, of_scratch, behind, gaps, ways, _ = call
+    library, device, launches, (of_o,), of_lse, of_scratch, behind, gaps, ways, _, choose = call
     address, new = library.address, library.new
     q_at, k_at, v_at = address(q), address(k), address(v)
     if (q_at | k_at | v_at) % ALIGNMENT or library.device() != device:
@@ -275,6 +277,9 @@ def forward(call: Call, q: Any, k: Any, v: Any, *beside: Any) -> Arrays | None:
     named = _named(address, ways, beside) if ways else ()
     if named is None:
         return None
+    if choose is not None:
+        launches = choose((q_at, k_at, v_at), library.stream(device))
+        of_scratch = library.model((_floats(launches),), FLOAT32, device)
     o, lse, lse_at, scratch_at = new(of_o), None, 0, 0
     if of_lse is not None:
         lse = new(of_lse)
@@ -293,7 +298,7 @@ def forward(call: Call, q: Any, k: Any, v: Any, *beside: Any) -> Arrays | None:
 
 def backward(call: Call, do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *beside: Any) -> Arrays | None:
     """dQ, dK and dV; None where the arrays must be checked."""
-    library, device, launches, (of_dq, of_dk, of_dv), _, of_scratch, _, gaps, ways, _ = call
+    library, device, launches, (of_dq, of_dk, of_dv), _, of_scratch, _, gaps, ways, _, _ = call
     address, new = library.address, library.new
     q_at, k_at, v_at, o_at, do_at = address(q), address(k), address(v), address(o), address(do)
     if (q_at | k_at | v_at | o_at | do_at) % ALIGNMENT or library.device() != device:

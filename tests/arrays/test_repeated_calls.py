@@ -1,5 +1,6 @@
 """What a call that is repeated need not do again, and what it must: by a driver and tensors that are made up."""
 
+import math
 import random
 import sys
 from dataclasses import replace
@@ -25,7 +26,7 @@ from hw4cli.plans.half import Arrays
 from hw4cli.plans.kernels16 import KERNELS16, arguments16, plan16
 from hw4cli.plans.launch import Matrix, arguments
 from hw4cli.plans.plan import DEVICES
-from hw4cli.problem.workload import Workload
+from hw4cli.problem.workload import Magnitudes, Workload
 
 
 class Gpu:
@@ -297,17 +298,50 @@ def test_options_that_may_change_are_never_remembered(driver, checks):
 
 
 def test_what_depends_on_the_elements_is_never_remembered(driver, checks, monkeypatch):
-    """An error that is allowed, or a kernel that the range of float32 numbers chooses, without bounds."""
+    """An error of 16 bits that is allowed, without bounds."""
     monkeypatch.setattr(attention, "absmax", lambda operands: (1.0, 1.0, 1.0))
-    monkeypatch.setattr(Float32OnGpu, "_magnitudes", lambda *_: hw4cli.problem.workload.Magnitudes(1.0, 1.0, 1.0))
     half, full = tensors(), tensors(dtype=np.float32)
     for _ in range(2):
         assert is_checked(checks, lambda: hw4cli.attention(*half, max_error=0.1))
-        assert is_checked(checks, lambda: hw4cli.attention(*full))
         assert is_checked(checks, lambda: hw4cli.attention(*half, out=half[0]))
     for x, options in ((half, {"max_error": 0.1, "bounds": (1.0, 1, 1)}), (full, {"bounds": (1.0, 1.0, 1.0)})):
         found = [is_checked(checks, lambda x=x, options=options: hw4cli.attention(*x, **options)) for _ in range(2)]
         assert found == [True, False]
+
+
+@pytest.mark.parametrize(
+    "options", [{}, {"return_lse": True}, {"max_error": 1e-3}, {"kernel": "split", "max_error": 1e-4}], ids=str
+)
+def test_float32s_kernel_is_chosen_by_what_is_in_the_arrays_in_repeated_calls_too(driver, checks, monkeypatch, options):
+    """Nothing but the range is read again; the launches are those of a checked call."""
+    found = []
+    monkeypatch.setattr(Float32OnGpu, "_range", lambda *_: found[-1])
+    shape, kernels = (2, 2, 512, 64), set()
+    large, small, none = (Magnitudes(x, x, x, 8 * x, 8 * x) for x in (40.0, 1.0, math.nan))
+    for again, largest in enumerate((small, large, none, small, small, Magnitudes(3.0, 3.0, 300.0, 24.0, 24.0))):
+        found.append(largest)
+        driver.launched.clear()
+        x = tensors(shape, np.float32)
+        assert is_checked(checks, lambda: hw4cli.attention(*x, **options)) == (not again)  # noqa: B023
+        symbols = [symbol for symbol, *_ in driver.launched]
+        kept, repeated.FORWARD._all = repeated.FORWARD._all, {}
+        recent, repeated.FORWARD._recent = repeated.FORWARD._recent, {}
+        driver.launched.clear()
+        assert is_checked(checks, lambda: hw4cli.attention(*x, **options))  # noqa: B023
+        assert [symbol for symbol, *_ in driver.launched] == symbols
+        repeated.FORWARD._all, repeated.FORWARD._recent = kept, recent
+        kernels.add(tuple(symbols))
+    assert len(kernels) > 1
+
+
+def test_a_range_is_not_read_while_a_graph_is_captured(driver, monkeypatch):
+    monkeypatch.setattr(Float32OnGpu, "_range", lambda *_: Magnitudes(1.0, 1.0, 1.0))
+    x = tensors(dtype=np.float32)
+    for _ in range(2):
+        hw4cli.attention(*x)
+    monkeypatch.setattr(faketorch.torch, "capturing", True)
+    with pytest.raises(ValueError, match="a CUDA graph cannot wait for: give bounds="):
+        hw4cli.attention(*x)
 
 
 # ---- Decoding

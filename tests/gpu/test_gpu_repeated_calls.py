@@ -1,6 +1,7 @@
 """Repeated calls on a GPU: the bits of checked ones, whatever addresses, strides, threads, streams and graphs do."""
 
 import gc
+import math
 import threading
 
 import pytest
@@ -126,6 +127,36 @@ def test_so_are_those_of_arrays(name, layout):
         assert same(found[1], found[0]) and same(found[2], found[0])
     if is_prepared(name, layout):
         assert prepared(repeated.FORWARD) == prepared(repeated.BACKWARD) == 2
+
+
+def test_float32s_kernel_is_chosen_by_what_is_in_the_arrays_each_time():
+    """Without bounds: small elements, large ones, and one that is no number, in arrays of one kind."""
+    answers = []
+    for factor in (1.0, 1.0, 30.0, math.nan, 1.0):
+        x = tensors(3, b=2, h=4, n=512, dtype=FLOAT32)
+        x[2][0, 0, 0, 0] *= factor
+        x[0].mul_(factor if factor > 1 else 1)
+        found = hw4cli.attention(*x)
+        kept, repeated.FORWARD._all, repeated.FORWARD._recent = repeated.FORWARD._all, {}, {}
+        assert torch.equal(found.nan_to_num(7.0), hw4cli.attention(*x).nan_to_num(7.0))
+        repeated.FORWARD._all = kept
+        answers.append(found)
+    assert torch.equal(answers[0], answers[1]) and torch.equal(answers[0], answers[4])
+
+
+@pytest.mark.parametrize("new", [False, True])
+def test_steps_of_decoding_have_the_bits_of_checked_calls(new):
+    """Keys of a cache, or arrays that are made anew."""
+    q, *whole = tensors(4, b=4, h=8, kv=2, n=1, nk=600, d=128)
+    for rows in (2, 3, 4, 127, 128, 129, 130, 300, 301, 599, 600, 5):
+        k, v = (x[:, :, :rows].contiguous() if new else x[:, :, :rows] for x in whole)
+        o, of_arrays = attention(q, k, v, enable_gqa=True), hw4cli.attention(q, k, v)
+        clear_all = [(table, table._all, table._recent, table._growing) for table in TABLES]
+        clear()
+        assert torch.equal(o, attention(q, k, v, enable_gqa=True))
+        assert torch.equal(of_arrays, hw4cli.attention(q, k, v)) and torch.equal(o, of_arrays)
+        for table, every, recent, growing in clear_all:
+            table._all, table._recent, table._growing = every, recent, growing
 
 
 def drawn(*shape, dtype=BFLOAT16, seed=9):
