@@ -57,8 +57,9 @@ def attention(
     cu_seqlens_q and cu_seqlens_k, as in hw4cli.attention. Numbers on a GPU are waited for.
 
     attn_mask: boolean, true where a row sees a key, or of floating-point numbers that are added to the scores; it
-    broadcasts to (..., heads, Nq, Nk), goes together with all else, and has a gradient where it requires one. score,
-    keep, arrays, softcap and alibi_slopes change scores as in hw4cli.attention; they have no gradients.
+    broadcasts to (..., heads, Nq, Nk), or of packed tensors to (sequences, heads, Nq, Nk) of the longest, goes together
+    with all else, and has a gradient where it requires one. score, keep, arrays, softcap and alibi_slopes change scores
+    as in hw4cli.attention; they have no gradients.
 
     The forward pass is hw4cli.attention, the backward pass hw4cli.attention_backward: on the tensors' GPU and torch's
     current stream, with the same bits in every run. It is an operator for torch.compile, torch.autocast, torch.no_grad,

@@ -90,3 +90,25 @@ def test_what_does_not_fit_is_refused():
         hw4cli.torch.attention(q, k, v, lengths=LENGTHS)
     with pytest.raises(NotImplementedError, match="no forward-mode derivative"):
         torch.func.jvp(lambda x: hw4cli.torch.attention(x, q, q, lengths=LENGTHS), (q,), (q,))
+
+
+def test_packed_sequences_learn_a_mask_of_their_own():
+    """Of the longest sequence's rows and keys, or more; what a sequence does not have gets no gradient."""
+    q, k, v = (x[0] for x in tensors(N=54))
+    mask = torch.randn(4, 1, 40, 40, generator=torch.Generator().manual_seed(5))
+    starts = [0, 33, 34, 34, 54]
+
+    def each(q, k, v, mask):
+        found = []
+        for n, length in enumerate(LENGTHS):
+            some = slice(starts[n], starts[n + 1])
+            asked = {"attn_mask": mask[n : n + 1, :, :length, :length], "enable_gqa": True}
+            parts = (x[None, :, some] for x in (q, k, v))
+            found.append(scaled_dot_product_attention(*parts, **asked)[0] if length else q[:, :0])
+        return torch.cat(found, dim=1)
+
+    def ours(q, k, v, mask):
+        return hw4cli.torch.attention(q, k, v, mask, enable_gqa=True, cu_seqlens_q=starts, cu_seqlens_k=starts)
+
+    for found, right in zip(*(derived(one, (q, k, v, mask)) for one in (ours, each)), strict=True):
+        torch.testing.assert_close(found, right, atol=1e-5, rtol=1e-4)
