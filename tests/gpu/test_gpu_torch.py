@@ -191,6 +191,19 @@ def test_torch_finds_nothing_wrong_with_the_operator(dtype, layout):
     torch.library.opcheck(operator, (*inputs, True, "top-left", None, -1, -1, "auto"))
 
 
+@pytest.mark.parametrize("learns", [False, True])
+@pytest.mark.parametrize("layout", ["BHND", "BNHD"])
+def test_nor_with_that_of_changed_scores(layout, learns):
+    inputs = [x.requires_grad_() for x in tensors(BFLOAT16, Nq=100, Nk=130, layout=layout)]
+    heads = inputs[0].shape[1]
+    mask = torch.randn(1, heads, 100, 130, device="cuda").to(BFLOAT16).requires_grad_(learns)
+    beside = [torch.rand(heads, device="cuda"), torch.rand(heads, device="cuda")]
+    more = "s - w[h] * abs(i - j)", None, 5.0, "w", True
+    options = False, "top-left", None, -1, -1, "auto"
+    arguments = (*inputs, mask, beside, *options, *more)
+    torch.library.opcheck(torch.ops.hw4cli.attention_changed.default, arguments)
+
+
 def backends():
     """Of torch.compile, and modes."""
     yield "aot_eager", None

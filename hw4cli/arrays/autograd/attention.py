@@ -7,7 +7,7 @@ import torch
 from torch.overrides import handle_torch_function, has_torch_function
 
 from hw4cli.arrays.arguments import check_align, check_flags, checked_number, checked_window, refuse
-from hw4cli.arrays.autograd import direct, eager
+from hw4cli.arrays.autograd import changed, direct, eager
 from hw4cli.arrays.autograd.operators import attend, usual_kernel
 from hw4cli.arrays.operand import check_dense
 from hw4cli.arrays.scored import Words
@@ -64,8 +64,9 @@ def attention(
     The forward pass is hw4cli.attention, the backward pass hw4cli.attention_backward: on the tensors' GPU and torch's
     current stream, with the same bits in every run. It is an operator for torch.compile, torch.autocast, torch.no_grad,
     torch.utils.checkpoint, and torch.func's grad, vjp, jacrev and vmap. Only what the kernels cannot read where it lies
-    is copied: rows that do not begin at multiples of 16 bytes, or are none long, and what has been expanded. With
-    lengths, a mask or changed scores it is no operator: torch.compile leaves its graph for it, and vmap refuses it.
+    is copied: rows that do not begin at multiples of 16 bytes, or are none long, and what has been expanded. With a
+    mask or changed scores it is one for torch.compile; vmap refuses it. With lengths it is none: torch.compile leaves
+    its graph for it.
 
     Raises ValueError for dropout_p and shapes, strides or devices that do not fit, TypeError for other
     element types or arguments of other types, MachineError if the GPU cannot do it; NotImplementedError if a
@@ -132,7 +133,8 @@ def attention(
     named = kernel or usual_kernel(q)
     if words is not None:
         words = words._replace(attn_mask=_fitting(attn_mask, leading[:-1]))
-        o = direct.attend(q, k, v, {**options, "kernel": named}, words)
+        compute = changed.attend if eager.is_compiling() else direct.attend
+        o = compute(q, k, v, {**options, "kernel": named}, words)
     else:
         o = attend(q, k, v, bool(is_causal), align, scale, *(window or eager.EVERY), named)[0]
     fits = words is None or words.attn_mask is attn_mask

@@ -47,11 +47,8 @@ def attend(q: Tensor, k: Tensor, v: Tensor, options: Options, words: Words | Non
 
     Raises TypeError or ValueError for arrays that are no tensors beside q, or require a gradient."""
     words = words or Words()
-    if words.arrays is not None and not isinstance(words.arrays, Mapping):
-        raise TypeError(f"arrays is a {type(words.arrays).__name__}: give a dictionary of names and tensors")
+    check(q, words)
     call, tensors = _with(options, words)
-    for (argument, name), x in zip(call.names, tensors, strict=True):
-        _check(f"{ARRAYS}[{name!r}]" if argument == ARRAYS else name, x, q)
     mask = words.attn_mask
     if mask is not None and mask.is_floating_point():
         call, tensors = call._replace(names=call.names[:-1]), tensors[:-1]
@@ -61,10 +58,20 @@ def attend(q: Tensor, k: Tensor, v: Tensor, options: Options, words: Words | Non
     return o
 
 
-def forward(q: Tensor, k: Tensor, v: Tensor, options: Options, words: Words) -> tuple[Tensor, Tensor]:
-    """O and the LSE, of arguments that the checks of `attend` have passed."""
+def forward(
+    q: Tensor, k: Tensor, v: Tensor, options: Options, words: Words, mask: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """O and the LSE, of arguments that the checks of `attend` have passed; `mask`: one that is not among the words."""
     call, tensors = _with(options, words)
-    return _Direct.forward(q, k, v, None, call, *tensors)
+    return _Direct.forward(q, k, v, mask, call, *tensors)
+
+
+def gradients(
+    tensors: Sequence[Tensor], options: Options, words: Words, mask: Tensor | None, of_mask: bool
+) -> tuple[Tensor, ...]:
+    """dQ, dK and dV for dO, q, k, v, O and the LSE of such a call; and, if it is wanted, the mask's gradient."""
+    (do, *others), (call, beside) = tensors, _with(options, words)
+    return _Gradients.forward(do, call, of_mask, *others, mask, *beside)
 
 
 def derive(tensors: Sequence[Tensor], options: Options, words: Words) -> tuple[Tensor, Tensor, Tensor]:
@@ -80,6 +87,17 @@ def _with(options: Options, words: Words) -> tuple[_Call, tuple[Any, ...]]:
     named |= {(name, name): x for name in (SLOPES, MASK) if (x := getattr(words, name)) is not None}
     plain = {name: getattr(words, name) for name in ("score", "keep", "softcap")}
     return _Call({**options, **plain}, tuple(named)), tuple(named.values())
+
+
+def check(q: Tensor, words: Words) -> None:
+    """Raise TypeError or ValueError for arrays that are no tensors beside q, or require a gradient."""
+    if words.arrays is not None and not isinstance(words.arrays, Mapping):
+        raise TypeError(f"arrays is a {type(words.arrays).__name__}: give a dictionary of names and tensors")
+    for name, x in (words.arrays or {}).items():
+        _check(f"{ARRAYS}[{name!r}]", x, q)
+    for name in (SLOPES, MASK):
+        if (given := getattr(words, name)) is not None:
+            _check(name, given, q)
 
 
 def _check(name: str, x: Any, q: Tensor) -> None:
@@ -128,7 +146,7 @@ class _Direct(torch.autograd.Function):  # type: ignore[misc]
 
     @staticmethod
     def vmap(*_: Any) -> Any:
-        _refuse_vmap()
+        refuse_vmap()
 
 
 class _Gradients(Underivable):
@@ -165,10 +183,10 @@ class _Gradients(Underivable):
 
     @staticmethod
     def vmap(*_: Any) -> Any:
-        _refuse_vmap()
+        refuse_vmap()
 
 
-def _refuse_vmap() -> NoReturn:
+def refuse_vmap() -> NoReturn:
     """Raise NotImplementedError."""
     raise NotImplementedError(
         "attention with lengths, a mask or changed scores is not mapped over by vmap: give tensors with that dimension"

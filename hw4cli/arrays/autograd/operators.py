@@ -39,7 +39,7 @@ def forward(
     """O and the LSE. `left` and `right`: the window, as hw4cli.attention has it, with -1 for all keys of a side."""
     mask: dict[str, Any] = {"causal": causal, "align": align, "window": (left, right)}
     if q.device.type == "cpu":
-        o, lse = _forward_fake(q, k, v, causal, align, scale, left, right, kernel)
+        o, lse = forward_like(q, k, v, causal, align, scale, left, right, kernel)
         forward_on_cpu((q, k, v), o, lse, scale=scale, kernel=kernel, **mask)
         return o, lse
     layout, arrays = readable((q, k, v))
@@ -47,7 +47,7 @@ def forward(
     return turned(o, layout), lse
 
 
-def _forward_fake(
+def forward_like(
     q: Tensor,
     k: Tensor,
     v: Tensor,
@@ -86,7 +86,7 @@ def _backward(
     """dQ, dK and dV."""
     mask: dict[str, Any] = {"causal": causal, "align": align, "window": (left, right)}
     if q.device.type == "cpu":
-        made = _backward_fake(do, q, k, v)
+        made = backward_like(do, q, k, v)
         backward_on_cpu((do, q, k, v, o, lse), made, scale=scale, **mask)
         return made
     layout, (q, do, k, v, o) = readable((q, do, k, v, o))
@@ -94,7 +94,8 @@ def _backward(
     return turned(dq, layout), turned(dk, layout), turned(dv, layout)
 
 
-def _backward_fake(do: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: object) -> tuple[Tensor, Tensor, Tensor]:
+def backward_like(do: Tensor, q: Tensor, k: Tensor, v: Tensor, *others: object) -> tuple[Tensor, Tensor, Tensor]:
+    """dQ, dK and dV, not yet computed."""
     return _like(q, q), _like(k, q), _like(v, q)
 
 
@@ -237,19 +238,19 @@ def _mapped(called: Any, info: Any, in_dims: tuple[int | None, ...], *arguments:
     return tuple(x.unflatten(0, (info.batch_size, -1)) for x in found), (0,) * len(found)
 
 
-def _forward_flops(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+def forward_flops(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     """Two products, as torch counts those of its own attention: of all pairs of a row and a key, with a mask, too."""
     batch, heads, rows, d = q
     return int(2 * batch * heads * rows * k[2] * (d + v[3]))
 
 
-def _backward_flops(do: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
+def backward_flops(do: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     """Five products: the derivative's four, and the scores once more."""
-    return _forward_flops(q, k, v) * 5 // 2
+    return forward_flops(q, k, v) * 5 // 2
 
 
-def _operator(name: str, function: Any, fake: Any, derivative: Any, flops: Any) -> Any:
-    """An operator of torch: torch.ops.hw4cli.NAME."""
+def register(name: str, function: Any, fake: Any, derivative: Any, flops: Any, mapped: Any = None) -> Any:
+    """An operator of torch, torch.ops.hw4cli.NAME. `mapped`: vmap's rule, where it is not that of the batch."""
     qualified = f"hw4cli::{name}"
     schema = name + torch.library.infer_schema(function, mutates_args=())
     _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
@@ -257,11 +258,11 @@ def _operator(name: str, function: Any, fake: Any, derivative: Any, flops: Any) 
     _LIBRARY.impl(name, derivative.apply, "Autograd")
     torch.library.register_fake(qualified, fake, lib=_LIBRARY)
     packet = getattr(torch.ops.hw4cli, name)
-    torch.library.register_vmap(qualified, partial(_mapped, packet), lib=_LIBRARY)
+    torch.library.register_vmap(qualified, mapped or partial(_mapped, packet), lib=_LIBRARY)
     register_flop_formula(packet)(flops)
     return packet.default
 
 
 _LIBRARY = torch.library.Library("hw4cli", "FRAGMENT")
-operator = _operator("attention", forward, _forward_fake, _Attention, _forward_flops)
-gradients = _operator("attention_backward", _backward, _backward_fake, _Gradients, _backward_flops)
+operator = register("attention", forward, forward_like, _Attention, forward_flops)
+gradients = register("attention_backward", _backward, backward_like, _Gradients, backward_flops)

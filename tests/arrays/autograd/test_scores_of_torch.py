@@ -136,14 +136,67 @@ def test_torchs_machinery_goes_on_around_it():
     assert grads.shape == mask.shape and bool(grads.any())
 
 
-def test_a_compiled_model_computes_it_between_its_graphs():
+COMPILED = {
+    "a mask that learns": (lambda: drawn(4, 33, 33).float().requires_grad_(), {"softcap": 3.0}),
+    "a boolean mask": (lambda: drawn(2, 1, 33, 33) > -1, {}),
+    "no mask": (lambda: None, {"score": "s - w[h] * abs(i - j)", "keep": "i >= j", "arrays": {"w": torch.ones(4)}}),
+    "slopes": (lambda: None, {"alibi_slopes": torch.tensor([0.1, 0.2, 0.0, 1.0]), "is_causal": True}),
+}
+
+
+@pytest.mark.parametrize("layout", ["BHND", "BNHD"])
+@pytest.mark.parametrize("name", COMPILED)
+def test_a_compiled_model_has_it_in_its_graph_and_gives_the_same_bits(name, layout):
+    pytest.importorskip("torch._dynamo")
+    make, options = COMPILED[name]
+
+    def layer(q, k, v, mask):
+        return 2 * attention(q + 1, k, v, mask, **options)
+
+    found = []
+    for function in (layer, torch.compile(layer, fullgraph=True, backend="aot_eager")):
+        inputs, mask = [x.detach().requires_grad_() for x in tensors(layout=layout)], make()
+        o = function(*inputs, mask)
+        wanted = [*inputs, mask] if mask is not None and mask.requires_grad else inputs
+        found.append([o.detach(), *torch.autograd.grad(o.square().sum(), wanted)])
+    assert all(map(torch.equal, *found))
+
+
+def test_sequences_of_several_lengths_are_computed_between_a_compiled_models_graphs():
     pytest.importorskip("torch._dynamo")
     inputs, mask = tensors(), drawn(33, 33).float()
 
     def layer(q, k, v, mask):
-        return 2 * attention(q + 1, k, v, mask, softcap=3.0)
+        return 2 * attention(q + 1, k, v, mask, softcap=3.0, lengths=[33, 20])
 
     torch.testing.assert_close(torch.compile(layer, backend="eager")(*inputs, mask), layer(*inputs, mask))
+
+
+@pytest.mark.parametrize("learns", [False, True])
+def test_torch_finds_nothing_wrong_with_the_operator_of_changed_scores(learns):
+    """Schema, fake operator, its autograd and its traces with dynamic shapes."""
+    inputs = tensors(torch.float32, Nq=9, Nk=12, d=8, layout="BNHD")
+    mask = drawn(1, 4, 9, 12).float().requires_grad_(learns)
+    beside = [torch.ones(4), torch.ones(4)]
+    more = "s - w[h] * abs(i - j)", None, 5.0, "w", True
+    options = False, "top-left", None, -1, -1, "auto"
+    torch.library.opcheck(torch.ops.hw4cli.attention_changed.default, (*inputs, mask, beside, *options, *more))
+
+
+def test_the_operator_is_not_mapped_over_and_refuses_what_learns_and_cannot():
+    pytest.importorskip("torch._dynamo")
+    q, k, v = tensors()
+    with pytest.raises(NotImplementedError, match="is not mapped over by vmap"):
+        torch.vmap(lambda x: torch.ops.hw4cli.attention_changed(x, k, v, *OPERATOR))(q[None])
+    slopes = torch.ones(4, requires_grad=True)
+    try:
+        with pytest.raises(Exception, match="requires a gradient"):
+            torch.compile(lambda *x: attention(*x, alibi_slopes=slopes), backend="eager")(q, k, v)
+    finally:
+        torch._dynamo.reset()  # which does not compile again what could not be
+
+
+OPERATOR = None, [], False, "top-left", None, -1, -1, "auto", None, None, 5.0, "", False
 
 
 def test_what_has_been_changed_since_is_not_derived():
