@@ -6,8 +6,9 @@
 //           consumer takes exponentials, the tensor cores compute for the others. Of more than 128 columns, registers do not hold
 //           a group's sums of dK and of dV: two groups own the same 64 keys in backward_dkdv. One computes scores and P, and adds
 //           up dV; the other one computes dP, gets P through shared memory, and adds up dK.
-// Geometry: As many blocks as there are multiprocessors; each takes task after task of 64 owned rows a group. Causal: tiles
-//           behind the diagonal are not touched, the longest tasks come first, and only tiles at the diagonal pay for a mask.
+// Geometry: As many blocks as there are multiprocessors; each takes task after task of 64 owned rows a group, of more than 128
+//           columns the next one that no block has taken. Causal: tiles behind the diagonal are not touched, the longest tasks
+//           come first, and only tiles at the diagonal pay for a mask.
 // Shared:   Owned rows, 4 p bytes each; buffers for tiles of two streamed matrices, p = d rounded up to a multiple of 64; P, twice,
 //           where two groups own the same keys; barriers.
 // Limits:   Compute capability 9.0 and no other. d a multiple of 8 up to 256; rows of 16-byte chunks.
@@ -27,7 +28,7 @@ template <class Work, class G> __device__ __forceinline__ void multiply_tiles(co
     const int thread_row = group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, column = threadIdx.x % 4 * 2;
     unsigned consumed = 0, tasks = 0;
     [[maybe_unused]] unsigned met = 0;
-    each_task<G>(p, [&](const Task& t) {
+    each_task_of_group(p, memory, group, [&](const Task& t) {
         const int row = t.row0 + thread_row, group_row = t.row0 + group * 64;
         const auto& w = work_of(p, t);
         Work work;
@@ -65,7 +66,7 @@ template <class Work, class G> __device__ __forceinline__ void multiply_tiles(co
             meet(memory.cleared(), met);
 #endif
         };
-        mbarrier_wait(memory.own_full(group), tasks++ % 2);
+        if (!CLAIMS) mbarrier_wait(memory.own_full(group), tasks++ % 2);
         for (int head = 0; head < t.heads; head++) {
             if (CAUSAL && (WINDOW || G::KEYS) && !G::TOGETHER)
 #pragma unroll 1
@@ -122,4 +123,7 @@ extern "C" __global__ void __launch_bounds__(QueriesOwned::BLOCK, 1) backward_dq
 extern "C" __global__ void __launch_bounds__(KeysOwned::BLOCK, 1) backward_dkdv(const __grid_constant__ TiledParams p) {
     pass<KeysOwned>(p, p.dkdv_maps);
 }
-extern "C" __global__ void LAUNCH_BOUNDS backward_stats(const __grid_constant__ TiledParams p) { compute_stats<KeysOwned::BC>(p); }
+extern "C" __global__ void LAUNCH_BOUNDS backward_stats(const __grid_constant__ TiledParams p) {
+    if (CLAIMS && blockIdx.x == 0 && threadIdx.x < 2) p.counts[threadIdx.x] = 0;
+    compute_stats<KeysOwned::BC>(p);
+}

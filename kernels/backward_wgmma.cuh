@@ -28,7 +28,8 @@ struct TiledWork {
     float2* stats;       // (batches, heads, stats_rows), scratch: of each row, -LSE in base 2, and delta
     float* parts;        // backward_once: of each part dK and dV, not yet scaled, in the order of registers; scratch
     float* dq_sums;      // backward_once: dQ, not yet scaled, of each tile of queries in the order of registers; scratch
-    int* counts;         // backward_once: how many tiles of keys each of these tiles has the sum of; behind them the next task
+    int* counts;         // backward_once: how many tiles of keys each of these tiles has the sum of; behind them the next task.
+                         // CLAIMS: the next task of the pass that owns queries, and of the one that owns keys
     int batches, heads, kv_heads, Nq, Nk, stats_rows;  // stats_rows: Nq rounded up to whole tiles
     int causal_offset;   // causal: row i sees the keys 0 to i + causal_offset
     int section;         // heads whose rows are owned that are worked on together
@@ -48,6 +49,7 @@ struct TiledWork {
 };
 struct TiledParams : TiledMaps, TiledWork {};
 
+constexpr bool CLAIMS = COLUMNS > 128;  // blocks of two passes claim task after task (`counts`), as these are not equally long
 constexpr int SUBTILES = COLUMNS / 64, STEPS = COLUMNS / 16;  // of 64 columns, 128 bytes a row; of 16, as products take them
 static_assert(COLUMNS % 64 == 0 && COLUMNS >= D && COLUMNS <= 256 && D % 8 == 0, "rows of 16-byte chunks, as TMA copies them");
 
@@ -68,9 +70,11 @@ struct Geometry {
     static constexpr unsigned HANDED_BYTES = TOGETHER ? 64 * BC * 4 : 0;  // of a tile's P
     static constexpr unsigned STREAM_AT = SETS * 2 * OWN_BYTES, HANDED_AT = STREAM_AT + STAGES * 2 * TILE_BYTES;
     static constexpr unsigned STATS_AT = HANDED_AT + 2 * HANDED_BYTES, BARRIERS_AT = STATS_AT + STAGES * STATS_BYTES;
-    static constexpr int MORE = SEQUENCES && EARLY > 0 ? 8 : 0;  // of each group's registers, for the threads that claim tasks (backward_once)
+    // Of each group's registers, for the threads that claim tasks.
+    static constexpr int MORE = CLAIMS ? 16 : SEQUENCES && EARLY > 0 ? 8 : 0;
     static constexpr int REGISTERS = GROUPS == 3 ? 160 : 240 - MORE, COPY_REGISTERS = GROUPS == 3 ? 32 : 24 + 2 * MORE;
     static_assert(BC % 16 == 0, "products of 16 rows");
+    static_assert(!CLAIMS || SETS <= 2, "numbers of 8 bytes");
     static_assert(!TOGETHER || (KEYS && GROUPS == 2 && AHEAD && EARLY == 0), "one group has dV, the other one dK");
 
     unsigned base;  // of shared memory
@@ -87,7 +91,8 @@ struct Geometry {
     __device__ __forceinline__ unsigned handed(unsigned n) const { return base + HANDED_AT + n % 2 * HANDED_BYTES; }
     __device__ __forceinline__ unsigned handed_full(unsigned n) const { return own_full(GROUPS + STAGES + n % 2); }
     __device__ __forceinline__ unsigned handed_empty(unsigned n) const { return handed_full(n) + 8; }
-    __device__ __forceinline__ unsigned cleared() const { return own_full(GROUPS + STAGES + 2 * TOGETHER); }  // SEQUENCES
+    __device__ __forceinline__ unsigned number(int set) const { return own_full(GROUPS + STAGES + 2 * TOGETHER) + set * 8; }  // CLAIMS: the task's
+    __device__ __forceinline__ unsigned cleared() const { return own_full(GROUPS + STAGES + 2 * TOGETHER + CLAIMS); }  // SEQUENCES
     __device__ __forceinline__ void make_barriers() const {
         if (SEQUENCES) mbarrier_init<4 * GROUPS>(cleared());
         for (int g = 0; g < SETS; g++) mbarrier_init<1>(own_full(g)), mbarrier_init<4 * GROUPS / SETS>(own_empty(g));
@@ -179,17 +184,33 @@ template <class G> __device__ __forceinline__ Task task_of(const TiledParams& p,
     return task_in<G>(p, n);
 #endif
 }
+// How many tasks a pass has.
+template <class G> __device__ __forceinline__ int count_of(const TiledParams& p) {
+#if SEQUENCES
+    return G::KEYS ? p.kv_heads * p.dkdv_tiles : p.heads * p.dq_tiles;
+#else
+    return p.batches * (G::KEYS ? p.kv_heads * ceil_div(p.Nk, G::BR) : p.heads * ceil_div(p.Nq, G::BR));
+#endif
+}
 // Calls work(task) for this block's tasks. Causal: every second round goes backwards, so that no block gets all the long ones.
 template <class G, class Work> __device__ __forceinline__ void each_task(const TiledParams& p, Work work) {
-#if SEQUENCES
-    const int tasks = G::KEYS ? p.kv_heads * p.dkdv_tiles : p.heads * p.dq_tiles;
-#else
-    const int tasks = p.batches * (G::KEYS ? p.kv_heads * ceil_div(p.Nk, G::BR) : p.heads * ceil_div(p.Nq, G::BR));
-#endif
-    const int blocks = gridDim.x;
+    const int tasks = count_of<G>(p), blocks = gridDim.x;
     for (int round = 0; round * blocks < tasks; round++) {
         const int n = round * blocks + (CAUSAL && round % 2 ? blocks - 1 - blockIdx.x : blockIdx.x);
         if (n < tasks) work(task_of<G>(p, n));
+    }
+}
+
+// The same for a group. CLAIMS: of each task that the block's producer thread has claimed; its rows have come.
+template <class G, class Work>
+__device__ __forceinline__ void each_task_of_group(const TiledParams& p, const G& memory, int set, Work work) {
+    if (!CLAIMS) return each_task<G>(p, work);
+    for (unsigned n = 0;; n++) {
+        mbarrier_wait(memory.own_full(set), n % 2);
+        // Read by the lane that will arrive.
+        const int task = __float_as_int(__shfl_sync(0xffffffffu, threadIdx.x % 32 ? 0 : load_shared2(memory.number(set)).x, 0));
+        if (task >= count_of<G>(p)) return;
+        work(task_of<G>(p, task));
     }
 }
 
@@ -217,12 +238,18 @@ template <class G> __device__ __forceinline__ void copy_tile(const TiledParams& 
         copy_box(memory.stats(n), p.stats_map, 0, row / 16, 0, 0, barrier);
     }
 }
+// Calls work(task, its number) for this block's tasks. CLAIMS: for the next one that no block has claimed.
+template <class G, class Work> __device__ __forceinline__ void each_task_to_copy(const TiledParams& p, Work work) {
+    if (!CLAIMS) return each_task<G>(p, work);
+    for (int n; (n = atomicAdd(p.counts + G::KEYS, 1)) < count_of<G>(p);) work(task_of<G>(p, n), n);
+}
 // The loop of the producer thread.
 template <class G> __device__ __forceinline__ void copy_tiles(const TiledParams& p, const PassMaps& maps, const G& memory) {
     unsigned issued = 0, tasks = 0;
-    each_task<G>(p, [&](const Task& t) {
+    each_task_to_copy<G>(p, [&](const Task& t, int number = 0) {
         for (int g = 0; g < G::SETS; g++) {
             mbarrier_wait(memory.own_empty(g), tasks % 2 ^ 1);
+            if (CLAIMS) store_shared(memory.number(g), __int_as_float(number), 0);
             mbarrier_expect<2 * G::OWN_BYTES>(memory.own_full(g));
             copy_own(maps, memory, t, g, memory.own_full(g));
         }
@@ -230,6 +257,11 @@ template <class G> __device__ __forceinline__ void copy_tiles(const TiledParams&
         for (int head = t.head; head < t.head + t.heads; head++)
             for (int j = t.first; j < t.end; j++) copy_tile(p, maps, memory, t, head, j, issued++);
     });
+    if (CLAIMS) for (int g = 0; g < G::SETS; g++) {  // none is left
+        mbarrier_wait(memory.own_empty(g), tasks % 2 ^ 1);
+        store_shared(memory.number(g), __int_as_float(count_of<G>(p)), 0);
+        mbarrier_arrive(memory.own_full(g));
+    }
 }
 
 // SEQUENCES: zeros in the rows from `first` on, which are of another sequence or of none, of a tile of ROWS; by COUNT threads of whole

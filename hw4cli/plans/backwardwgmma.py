@@ -12,11 +12,12 @@ from hw4cli.plans.launch import COORDINATES, Box, Matrix, coordinates
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros, sequence_macros
 from hw4cli.plans.scoring import scoring
 from hw4cli.plans.spans import Owned, table_addresses, with_tables
-from hw4cli.problem.workload import BFLOAT16, FLOAT32, Workload
+from hw4cli.problem.workload import BFLOAT16, FLOAT32, MAX_D, Workload
 
 NAME = "backward_wgmma"
 OWNED = 64  # rows of a group of four warps
 STATS_THREADS, STATS_BYTES = 256, 8
+COUNT = 4  # bytes
 LINE = 128  # bytes: stats are copied as rows of so many
 # TiledParams in kernels/backward_wgmma.cuh, behind its nine tensor maps.
 _LAYOUT = struct.Struct("<" + 5 * COORDINATES + "Qqq" + 4 * "Q" + 12 * "i" + 2 * "f" + "i" + "4x" + "3Q2i")
@@ -82,7 +83,8 @@ def plan(work: Workload, props: DeviceProperties, tile: Tiling | None = None) ->
     width = columns(work)
     dq, dkdv = tile or TILINGS[width]
     macros = {**common_macros(work), **dq.macros("DQ"), **dkdv.macros("DKDV")}
-    more = cleared_bytes(work)
+    claims = claimed_bytes(width)
+    more = cleared_bytes(work) + 2 * claims  # a number for each set of owned rows
     launches = (
         stats_launch(work, dkdv.tile),
         Launch("backward_dq", min(props.sms, work.row_tiles(dq.rows)), dq.threads, dq.shared(width, False) + more),
@@ -90,7 +92,8 @@ def plan(work: Workload, props: DeviceProperties, tile: Tiling | None = None) ->
             "backward_dkdv", min(props.sms, work.key_tiles(dkdv.rows)), dkdv.threads, dkdv.shared(width, True) + more
         ),
     )
-    scratch = Scratch(STATS_BYTES * stats_rows(work, dkdv.tile))
+    stats = STATS_BYTES * stats_rows(work, dkdv.tile)
+    scratch = Scratch(stats + claims, row_stats=stats)
     planned = Plan(NAME, macros, launches, scratch, main_symbol="backward_dkdv")
     return with_sequences(planned, work, dkdv.tile, _owned(planned))
 
@@ -110,12 +113,19 @@ def pass_of(planned: Plan, which: str) -> Pass:
 def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Callable[[Box], bytes]) -> bytes:
     """The one argument of each launch; `encode` makes tensor maps."""
     tiles = planned.macros["DQ_TILE"], planned.macros["DKDV_TILE"]
-    return tiled_arguments(work, planned, arrays, encode, tiles, section(work), _owned(planned))
+    sums = 0, 0, arrays.scratch + planned.layout.row_stats if claimed_bytes(columns(work)) else 0
+    return tiled_arguments(work, planned, arrays, encode, tiles, section(work), _owned(planned), sums=sums)
 
 
 def section(work: Workload) -> int:
-    """Heads that are worked on together, so that their matrices stay in the L2 cache; as measured on an H200."""
-    return 16 if work.causal else 4
+    """Heads that are worked on together, so that their matrices stay in the L2 cache; as measured on an H200. With a
+    mask, tasks that are not claimed need many, or blocks would not end together."""
+    return 16 if work.causal and not claimed_bytes(columns(work)) else 4
+
+
+def claimed_bytes(width: int) -> int:
+    """Of scratch: of each pass the next task, where blocks claim tasks, those of more than 128 columns."""
+    return 2 * COUNT if width > MAX_D else 0
 
 
 # ---- What one pass and two passes share

@@ -108,7 +108,8 @@ def warpgroups(plan: Plan, work: Workload, props: DeviceProperties) -> list[Laun
         **_by_groups(plan, 4, own, streamed, together=hopper.pass_of(plan, "DKDV").together),
         again=lambda resident: _visits_of_keys(plan, dkdv, work),
     )
-    return [_stats(first, work, Sizes.of(work), m["DKDV_TILE"]), by_queries, by_keys]
+    claimed = hopper.claimed_bytes(m["COLUMNS"])
+    return [_stats(first, work, Sizes.of(work), m["DKDV_TILE"], claimed), by_queries, by_keys]
 
 
 def is_one_pass(plan: Plan) -> bool:
@@ -295,7 +296,8 @@ def _visits_of_queries(plan: Plan, launch: Launch, work: Workload) -> Visits:
             end = min(work.Nk, count[n] * streamed)
             visits.append(Visit(head * work.kv_heads // work.heads, 0, end, 2 * own, own))
     passing = head_bytes(work, 1)
-    ordered = _in_task_order(visits, heads, hopper.section(work), launch.grid, turning=work.causal)
+    turning = work.causal and not hopper.claimed_bytes(plan.macros["COLUMNS"])
+    ordered = _in_task_order(visits, heads, hopper.section(work), launch.grid, turning)
     return Visits(ordered, launch.grid, passing, in_rounds=True, footprint=COPIES * passing)
 
 
@@ -319,7 +321,8 @@ def _visits_of_keys(plan: Plan, launch: Launch, work: Workload) -> Visits:
         ordered = _in_task_order(visits, heads, cut.section(work), launch.grid)
         room, written = COPIES * passing + sums / COPIES, (sums, passing + sums)
         return Visits(ordered, launch.grid, passing + sums, footprint=room, written=written)
-    ordered = _in_task_order(visits, heads, hopper.section(work), launch.grid, turning=work.causal)
+    turning = work.causal and not hopper.claimed_bytes(plan.macros["COLUMNS"])
+    ordered = _in_task_order(visits, heads, hopper.section(work), launch.grid, turning)
     by_heads = [*_head_by_head(ordered, work.heads // work.kv_heads, launch.grid)]
     return Visits(by_heads, launch.grid, passing, in_rounds=True, footprint=COPIES * passing)
 

@@ -99,7 +99,7 @@ FEW, SHORT = Workload("float16", 1, 4, 2, 5, 700, 64), Workload("bfloat16", 1, 2
 SQUARE, LONG = Workload("float16", 1, 4, 1, 200, 200, 64, True), Workload("float16", 1, 2, 1, 150, 333, 64)
 SEEN = Workload("float16", 1, 2, 1, 150, 333, 64, True, offset=183)
 PAIRS, MASKED_PAIRS = Workload("float16", 1, 2, 1, 100, 150, 64), Workload("float16", 1, 2, 1, 100, 150, 64, True, 50)
-WIDER = Workload("bfloat16", 1, 2, 2, 100, 60, 256)  # a task a block: the same words read again count once
+WIDER = Workload("bfloat16", 1, 2, 1, 100, 150, 256)
 WIDE, SINGLE = Workload("bfloat16", 1, 2, 1, 100, 150, 128), Workload("float32", 1, 2, 1, 100, 150, 64)
 ARRAYS = [
     *(("half", work, 90, sms) for work, sms in ((LONG, 132), (SEEN, 132), (SQUARE, 2), (SHORT, 132))),
@@ -114,8 +114,9 @@ ARRAYS = [
 ]
 QUICK_ARRAYS = (("half_split", FEW, 80, 8), ("backward_mma", PAIRS, 80, 108))
 # What formulas of arrays leave out: scales of pieces, and numbers of tasks, of what is read and written; sums of rows,
-# of what is added. Of shared memory: barriers, and of one pass the zeros with which a block begins.
-BYTES, SHARED_BYTES = 0.02, {"backward_once": 0.2, "backward_atomic": 0.2}
+# of what is added. Of shared memory: barriers, and of one pass the zeros with which a block begins. A thread's loads of
+# one word one after the other count once: those of stats of wide rows, which have few buffers.
+BYTES, SHARED_BYTES = 0.02, {"backward_once": 0.2, "backward_atomic": 0.2, ("backward_wgmma", 256): 0.2}
 
 
 def counted_arrays(kernel, work, cc, sms):
@@ -157,7 +158,7 @@ def test_formulas_of_kernels_of_arrays_have_what_is_counted(kernel, work, cc, sm
         assert counts.total("amount", EXPONENTIALS) == model.exponentials, counts.symbol
         assert model.ffma_flops <= counts.total("amount", FP32), counts.symbol
         if n == plan.main:
-            rel = SHARED_BYTES.get(kernel, BYTES)
+            rel = SHARED_BYTES.get(kernel, SHARED_BYTES.get((kernel, work.d), BYTES))
             least = 128 * counts.shared_wavefronts[1]
             assert least == pytest.approx(model.shared, rel=rel, abs=1024 * counts.threads // 32), counts.symbol
 

@@ -82,6 +82,37 @@ def test_each_kernel_of_16_bits_answers(torch, gpu, kernel, d):
         assert np.abs(o.double().cpu().numpy() - right).max() <= ERROR[FLOAT16]
 
 
+@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
+@pytest.mark.parametrize("d", [136, 192, 256])
+def test_gradients_by_warpgroups_are_right_for_more_tasks_than_multiprocessors(torch, gpu, dtype, d):
+    """Blocks claim one task after the other; both of a block's groups add up what is of the same keys."""
+    if not gpu.props.warpgroups:
+        pytest.skip("needs compute capability 9.0")
+    for Nq, Nk, causal in ((1, 1, False), (63, 129, True), (200, 65, True), (333, 333, False), (333, 333, True)):
+        arrays = do, q, k, v = tensors(torch, dtype, Nq, Nk, d, d, heads=120, kv_heads=60, batch=2)
+        o, lse = attention(q, k, v, causal=causal, return_lse=True)
+        runs = [attention_backward(do, q, k, v, o, lse, causal=causal, kernel="backward_wgmma") for _ in range(3)]
+        for got, one in zip(runs[0], exact_gradients(*arrays, **mask_of(Nq, Nk, causal)), strict=True):
+            assert np.abs(got.double().cpu().numpy() - one).max() <= ALLOWED[dtype] * max(1, np.abs(one).max())
+        assert all(torch.equal(x, y) for run in runs[1:] for x, y in zip(runs[0], run, strict=True))
+
+
+@pytest.mark.parametrize("d", [136, 256])
+def test_gradients_of_sequences_have_wide_rows_too(torch, d):
+    lengths = [300, 0, 1, 128, 299]
+    do, q, k, v = tensors(torch, BFLOAT16, 300, 300, d, d, batch=5)
+    asked = {"causal": True, "lengths": lengths, "q_lengths": lengths}
+    o, lse = attention(q, k, v, return_lse=True, **asked)
+    found = attention_backward(do, q, k, v, o, lse, **asked)
+    for batch, length in enumerate(lengths):
+        assert not any(x[batch, :, length:].any() for x in found)
+        if length:
+            part = [x[batch : batch + 1, :, :length] for x in (do, q, k, v)]
+            for got, one in zip(found, exact_gradients(*part, causal=True, offset=0), strict=True):
+                error = np.abs(got[batch : batch + 1, :, :length].double().cpu().numpy() - one).max()
+                assert error <= ALLOWED[BFLOAT16] * max(1, np.abs(one).max())
+
+
 @pytest.mark.parametrize("large", [3.0, 40.0])
 def test_float32_chooses_a_kernel_by_the_range(torch, large):
     _, q, k, v = tensors(torch, FLOAT32, 300, 300, 200, 200)
