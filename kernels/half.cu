@@ -17,7 +17,7 @@
 //           rescaling.
 // Before:   split, whose three fp16 products for a score become one: here the numbers are 16-bit to begin with.
 
-#include "halfgroup.cuh"
+#include "halfscores.cuh"
 #include "stamps.cuh"
 
 // The macros come from hw4cli/plans/half.py: GROUPS consumers share a tile of BR = 64 GROUPS rows; K and V pass in tiles of BC
@@ -33,6 +33,7 @@ constexpr unsigned FULL_Q = ONES_AT + (ONES ? 2048 : 0), EMPTY_Q = FULL_Q + 8 * 
 constexpr unsigned K_RING = EMPTY_Q + 8 * Q_BUFFERS, V_RING = K_RING + 16 * STAGES;  // barriers: full ones, then empty ones
 constexpr unsigned TAKEN_AT = V_RING + 16 * STAGES;  // of each buffer of Q, the tile's number
 constexpr unsigned CLEARED = TAKEN_AT + ceil_div(Q_BUFFERS, 2) * 8;  // SEQUENCES: a barrier of all consumers
+constexpr unsigned SCORES_AT = ceil_div(CLEARED + (SEQUENCES ? 8 : 0), 16) * 16;  // SCORE_SHARED: a tile of its array
 static_assert(BR == 64 * GROUPS && THREADS == 128 * (GROUPS + 1), "a consumer for each 64 rows, and a producer");
 
 // Which tile of rows a block computes next; from p.tiles on: none. DYNAMIC: the first that no block has taken, because tiles are
@@ -41,8 +42,8 @@ __device__ __forceinline__ int next_tile(const HalfParams& p, int round) {
     return DYNAMIC ? atomicAdd(p.taken, 1) : round * gridDim.x + blockIdx.x;
 }
 
-__device__ __forceinline__ void continue_softmax(Scores& S, RowState& r, const HalfParams& p) {
-    r.grown = !LAZY || ANY(outgrown(S, r, p));
+__device__ __forceinline__ void continue_softmax(Scores& S, RowState& r, const HalfParams& p, bool calm) {
+    r.grown = !LAZY || (!calm && ANY(outgrown(S, r, p)));
     if (__builtin_expect(r.grown, 0)) raise_maximum(S, r, p.scale);
     exponentiate(S, r, p.scale);
 }
@@ -180,16 +181,17 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         zero(r);
         if (WINDOW) skip_tiles(w, t, 0, first);
         const unsigned at = consumed + first, first_k = K.wait(at); FOUND(128, COPYING, at); BEGINS(SCORING, at);
-        ScoreTiles<BC / 8> scored;
-        scored.load(p, t, row0, first * BC);
+        GroupScores scored(base + SCORES_AT);
+        scored.begin(p, t, row0, first, key_tiles);
         if (first > 0) begin_turn();
         issue_scores(S, q_at, first_k);
         if (first > 0) end_turn();
+        scored.prepare(r, p, t, group_row, row0, first);
         wgmma_wait<0>();
         fence_registers(S); ENDS(SCORING, at); BEGINS(WEIGHING, at);
         K.release(at);
-        change_scores(S, p, t, row0, first * BC, scored);
-        if (first + 1 < key_tiles) scored.load(p, t, row0, (first + 1) * BC);
+        scored.change(S, r, p, t, row0, first);
+        scored.next(p, t, row0, first + 1, key_tiles);
         if (needs_mask(first)) mask(S, w, row0, first * BC);
         begin_softmax(S, r, p);
         round_weights(S, P); ENDS(WEIGHING, at);
@@ -212,13 +214,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
                 issue_values(r, P, v_at, base + ONES_AT);
             }
             end_turn();
+            scored.prepare(r, p, t, group_row, row0, j);
             wgmma_wait<AHEAD>();
             fence_registers(S); ENDS(SCORING, consumed + j); BEGINS(WEIGHING, consumed + j);
             K.release(consumed + j);
-            change_scores(S, p, t, row0, j * BC, scored);
-            if (j + 1 < key_tiles) scored.load(p, t, row0, (j + 1) * BC);
+            scored.change(S, r, p, t, row0, j);
+            scored.next(p, t, row0, j + 1, key_tiles);
             if (needs_mask(j)) mask(S, w, row0, j * BC);
-            continue_softmax(S, r, p);
+            continue_softmax(S, r, p, scored.calm);
             wgmma_wait<0>();
             fence_registers(r); ENDS(ADDING, consumed + j - 1);
             V.release(consumed + j - 1);

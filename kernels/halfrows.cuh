@@ -123,7 +123,7 @@ __device__ __forceinline__ RowTile row_tile(const HalfWork& p, int n) {
     return t;
 }
 #else
-// Causal: the longest tiles first, of a section of heads at a time.
+// Causal: the longest tiles first, of a section of heads at a time. SCORE_ACROSS: a head of all batches, then the next one.
 __device__ __forceinline__ RowTile row_tile(const HalfWork& p, int n) {
     int tile, head;
     if (CAUSAL) {
@@ -133,8 +133,13 @@ __device__ __forceinline__ RowTile row_tile(const HalfWork& p, int n) {
     } else {
         head = n / p.row_tiles, tile = n - head * p.row_tiles;
     }
+#if SCORE_ACROSS
+    const int batches = p.batch_heads / p.heads, of = head / batches;
+    return tile_of(p, tile, of, head - of * batches);
+#else
     const int batch = head / p.heads;
     return tile_of(p, tile, head - batch * p.heads, batch);
+#endif
 }
 #endif
 
@@ -145,6 +150,14 @@ struct RowState {
     float l[4];         // of a thread's columns; of all, where ONES
     float shift[2], shrink[2];  // P = 2^(scale s - shift), shift = scale m - BIAS; what O is due to be multiplied by
     bool grown;
+#if SCORE_LINEAR
+    float base[2] = {0, 0};  // what is added to scale s of a thread's scores of a row
+    __device__ __forceinline__ float lost(int h) const { return shift[h] - base[h]; }
+    __device__ __forceinline__ float bias(int h) const { return base[h] - BIAS; }
+#else
+    __device__ __forceinline__ float lost(int h) const { return shift[h]; }  // how much less than scale s an exponent is
+    __device__ __forceinline__ float bias(int) const { return -BIAS; }
+#endif
 };
 
 __device__ __forceinline__ void zero(RowState& r) {
@@ -154,13 +167,13 @@ template <int N> __device__ __forceinline__ void row_tops(const float (&S)[N][4]
     UNROLL for (int h = 0; h < 2; h++) {
         float a = S[0][2 * h], b = S[0][2 * h + 1];
         UNROLL for (int n = 1; n < N; n++) a = fmaxf(a, S[n][2 * h]), b = fmaxf(b, S[n][2 * h + 1]);
-        top[h] = lanes_max<4>(fmaxf(a, b));
+        top[h] = SCORE_LINEAR ? fmaxf(a, b) : lanes_max<4>(fmaxf(a, b));  // of a thread's keys, whose base is another one
     }
 }
 // The scores become weights, P.
 __device__ __forceinline__ void exponentiate(float (&S)[4], RowState& r, float scale) {
     UNROLL for (int e = 0; e < 4; e++) {
-        S[e] = exp2_fast(fmaf(S[e], scale, -r.shift[e / 2]));
+        S[e] = exp2_fast(fmaf(S[e], scale, -r.lost(e / 2)));
         if (!ONES) r.l[e] += S[e];
     }
 }
@@ -171,8 +184,12 @@ template <int N> __device__ __forceinline__ void begin_maximum(const float (&S)[
     float m[2];
     row_tops(S, m);
     UNROLL for (int h = 0; h < 2; h++) {
-        r.shift[h] = fmaf(m[h] == MINUS_INFINITY ? 0 : m[h], scale, -BIAS);  // or without keys
+#if SCORE_LINEAR
+        r.shift[h] = fmaxf(lanes_max<4>(fmaf(m[h], scale, r.bias(h))), LOWEST);
+#else
+        r.shift[h] = fmaf(m[h] == MINUS_INFINITY ? 0 : m[h], scale, r.bias(h));  // or without keys
         if ((WINDOW || SCORED) && m[h] == MINUS_INFINITY) r.shift[h] = LOWEST;  // its keys may be still to come
+#endif
     }
     UNROLL for (int e = 0; e < 4; e++) r.l[e] = 0;
 }
@@ -183,14 +200,14 @@ template <int N> __device__ __forceinline__ bool outgrown(const float (&S)[N][4]
     UNROLL for (int n = 0; n < N; n++) UNROLL for (int h = 0; h < 2; h++) raise_bits(top[h], S[n][2 * h], S[n][2 * h + 1]);
     bool grown = false;
     if (WINDOW || SCORED) grown |= r.shift[0] == LOWEST || r.shift[1] == LOWEST;  // whatever its bits are times a tiny number
-    UNROLL for (int h = 0; h < 2; h++) grown |= top[h] > max(-1, __float_as_int(fmaf(r.shift[h], p.unscale, p.room)));
+    UNROLL for (int h = 0; h < 2; h++) grown |= top[h] > max(-1, __float_as_int(fmaf(r.lost(h), p.unscale, p.room)));
     return grown;
 }
 template <int N> __device__ __forceinline__ void raise_maximum(const float (&S)[N][4], RowState& r, float scale) {
     float tops[2];
     row_tops(S, tops);
     UNROLL for (int h = 0; h < 2; h++) {
-        const float shift = fmaxf(r.shift[h], fmaf(tops[h], scale, -BIAS));
+        const float due = fmaf(tops[h], scale, r.bias(h)), shift = fmaxf(r.shift[h], SCORE_LINEAR ? lanes_max<4>(due) : due);
         r.shrink[h] = exp2_fast(r.shift[h] - shift), r.shift[h] = shift;
     }
     if (!ONES) UNROLL for (int e = 0; e < 4; e++) r.l[e] *= r.shrink[e / 2];

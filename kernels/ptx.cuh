@@ -45,6 +45,11 @@ __device__ __forceinline__ float2 load_shared2(unsigned from) {
     asm volatile("ld.shared.v2.f32 {%0, %1}, [%2];" : "=f"(x.x), "=f"(x.y) : "r"(from) : "memory");
     return x;
 }
+__device__ __forceinline__ unsigned load_shared16(unsigned from) {
+    unsigned short x;
+    asm volatile("ld.shared.u16 %0, [%1];" : "=h"(x) : "r"(from) : "memory");
+    return x;
+}
 __device__ __forceinline__ void store_shared(unsigned to, float a, float b) {
     asm volatile("st.shared.v2.f32 [%0], {%1, %2};" ::"r"(to), "f"(a), "f"(b) : "memory");
 }
@@ -90,6 +95,11 @@ __device__ __forceinline__ void copy16_once(unsigned to, const float* from, bool
     asm volatile("{.reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0; "
                  "cp.async.cg.shared.global.L2::cache_hint [%0], [%1], 16, %2, policy;}"
                  ::"r"(to), "l"(from), "r"(inside ? 16 : 0) : "memory");
+}
+// As many as there are, 16 at most; zeros for the rest.
+__device__ __forceinline__ void copy16_part(unsigned to, const void* from, int bytes) {
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;"
+                 ::"r"(to), "l"(from), "r"(max(0, min(bytes, 16))) : "memory");
 }
 __device__ __forceinline__ void cp_async_wait_all() { asm volatile("cp.async.wait_all;" ::: "memory"); }
 // The copies since the last call are a group; wait until at most LATER groups of this thread have not arrived.

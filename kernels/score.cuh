@@ -1,14 +1,33 @@
 #pragma once
 // SCORED: what a user does with scores before the softmax. hw4cli/problem/scores.py writes the macros: SCORE, a score of s, b, h,
 // i, j, Nq and Nk; SCORE_SLOPE, by how much it grows with s, and SCORE_SLOPES, whether that is not 1 everywhere; SCORE_KEEPS,
-// where it is defined, whether a pair has a score at all; SCORE_TILE, row i of an array that is read at [..., i, j] alone, and
-// SCORE_TILE_BYTES, those of an element where 16 bytes of a row can be read at once; SCORE_VIEWS, how many arrays these name at most, as element_at<T>(w.views[n], …).
+// where it is defined, whether a pair has a score at all; SCORE_TILE, row i of an array that is read at [..., i, j] or [..., j] alone,
+// and SCORE_TILE_BYTES, those of an element where 16 bytes of a row can be read at once; SCORE_VIEWS, how many arrays these name at
+// most, as element_at<T>(w.views[n], …). What follows is for half alone (halfscores.cuh).
 
 #ifndef SCORED
 #define SCORED 0
 #endif
 #ifndef SCORE_TILE_BYTES
 #define SCORE_TILE_BYTES 0
+#endif
+#ifndef SCORE_FOLDED  // whether SCORE_CORE is computed: the scales have the constants around it and around its s
+#define SCORE_FOLDED 0
+#endif
+#ifndef SCORE_LINEAR  // whether a score is s and SCORE_REST, which grows by SCORE_STEP from key to key while SCORE_SIDES stays
+#define SCORE_LINEAR 0
+#endif
+#ifndef SCORE_TANH  // whether SCORE_CORE is tanh(s)
+#define SCORE_TANH 0
+#endif
+#ifndef SCORE_TILE_ROWS  // whether it has a row for each i, not one for all
+#define SCORE_TILE_ROWS 1
+#endif
+#ifndef SCORE_ACROSS  // whether a head of all batches is computed at once, as that array is the same for them
+#define SCORE_ACROSS 0
+#endif
+#ifndef SCORE_SHARED  // bytes of shared memory for a tile of SCORE_TILE's array
+#define SCORE_SHARED 0
 #endif
 #ifndef SCORE_GRADIENT  // whether gradients of the changed scores are wanted
 #define SCORE_GRADIENT 0

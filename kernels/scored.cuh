@@ -43,9 +43,12 @@ template <class T, class... Indices> __device__ __forceinline__ auto element_at(
 template <class T> struct ScoreRow {
     const T* data;
     int size;
+    long long step;  // to the next row, in elements
+    int rows;        // that there are
 };
 template <class T, class... Indices> __device__ __forceinline__ ScoreRow<T> row_at(const ScoreView& view, Indices... indices) {
-    return {(const T*)view.data + place_in<T>(view, indices...), view.sizes[sizeof...(Indices)]};
+    constexpr int LAST = sizeof...(Indices);  // with the array's rows before it, unless all i have the same
+    return {(const T*)view.data + place_in<T>(view, indices...), view.sizes[LAST], view.strides[LAST - 1], view.sizes[LAST - 1]};
 }
 template <class T> __device__ __forceinline__ auto key_of(const ScoreRow<T>& row, int j) {
     return score_number(row.data[min(j, row.size - 1)]);
@@ -94,14 +97,56 @@ __device__ __forceinline__ float score_tile(const Scoring& w, const ScoredHead& 
     [[maybe_unused]] const int b = head.b, h = head.h, Nq = head.Nq, Nk = head.Nk, i = row.n, j = key.n;                 \
     [[maybe_unused]] const float fi = row.x, fj = key.x
 
-// A score from s, with the scale 1. `tile`: score_tile of the same pair.
+#if SCORE_FOLDED
+#define SCORE_OF_S SCORE_CORE
+#else
+#define SCORE_OF_S SCORE
+#endif
+
+// Whether a pair has a score at all.
+__device__ __forceinline__ bool score_keeps(const Scoring& w, const ScoredHead& head, ScoreIndex row, ScoreIndex key,
+                                            [[maybe_unused]] float tile) {
+    SCORE_NAMES;
+#ifdef SCORE_KEEPS
+    return SCORE_KEEPS;
+#else
+    return true;
+#endif
+}
+#if SCORE_LINEAR
+// What is added to s; by how much that grows from this key to the next; on which side of each bend of the line a pair is.
+__device__ __forceinline__ float score_rest(const Scoring& w, const ScoredHead& head, ScoreIndex row, ScoreIndex key) {
+    SCORE_NAMES;
+#ifdef SCORE_REST
+    return SCORE_REST;
+#else
+    return 0;
+#endif
+}
+__device__ __forceinline__ float score_step(const Scoring& w, const ScoredHead& head, int row_at, int key_at) {
+    const ScoreIndex row(row_at), key(key_at);
+    SCORE_NAMES;
+#ifdef SCORE_STEP
+    return SCORE_STEP;
+#else
+    return 0;
+#endif
+}
+__device__ __forceinline__ int score_sides(const Scoring& w, const ScoredHead& head, int row_at, int key_at) {
+    const ScoreIndex row(row_at), key(key_at);
+    SCORE_NAMES;
+    return SCORE_SIDES;
+}
+#endif
+// A score from s, with the scale 1; SCORE_FOLDED: without the constants around it and around s, which the scales have. `tile`:
+// score_tile of the same pair.
 __device__ __forceinline__ float changed_score(const Scoring& w, const ScoredHead& head, float s, ScoreIndex row, ScoreIndex key,
                                                [[maybe_unused]] float tile) {
     SCORE_NAMES;
 #ifdef SCORE_KEEPS
     if (!(SCORE_KEEPS)) return -SCORE_INFINITY;
 #endif
-    return SCORE;
+    return SCORE_OF_S;
 }
 __device__ __forceinline__ float score_slope(const Scoring& w, const ScoredHead& head, float s, ScoreIndex row, ScoreIndex key,
                                              [[maybe_unused]] float tile) {

@@ -7,10 +7,10 @@ from typing import NamedTuple
 from hw4cli.errors import MachineError
 from hw4cli.plans.backward import Arrays
 from hw4cli.plans.formulas import FLOAT, ceil_div
-from hw4cli.plans.half import ATOM, LARGEST, LOG2E, padded, tensor_box
+from hw4cli.plans.half import ATOM, LARGEST, padded, tensor_box
 from hw4cli.plans.launch import COORDINATES, Box, Matrix, coordinates
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros, sequence_macros
-from hw4cli.plans.scoring import scoring
+from hw4cli.plans.scoring import LOG2E, scoring
 from hw4cli.plans.spans import Owned, table_addresses, with_tables
 from hw4cli.problem.workload import BFLOAT16, FLOAT32, MAX_D, Workload
 

@@ -10,11 +10,10 @@ from hw4cli.plans.common import RESCALE_THRESHOLD
 from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import COORDINATES, Box, Matrix, coordinates
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros, sequence_macros
-from hw4cli.plans.scoring import scoring
+from hw4cli.plans.scoring import LOG2E, scoring, way_of
 from hw4cli.problem.workload import BFLOAT16, MAX_D, Workload
 
 NAME = "half"
-LOG2E = 1.44269504088896341
 LARGEST = 3e38  # about the largest float32
 ATOM = 64  # columns of 16 bits in the 128 bytes that a copy swizzles
 FEW_ROWS = 128  # two groups' rows
@@ -61,12 +60,14 @@ def tiling(work: Workload, props: DeviceProperties) -> Tiling:
         return Tiling(2, 96 if columns(work) == 192 else 80, 2)
     if work.most_rows <= FEW_ROWS:
         return Tiling(2, 128, 2, ones) if work.d <= 64 else Tiling(2, 64, 2)
-    if work.score and work.score.tile:  # beside which registers hold so many keys
-        return Tiling(3, 64, 4 if work.d <= 64 else 2, ones)
-    if work.score and work.d <= 64:
-        return Tiling(3, 96, 2, ones)
     three = Tiling(3, 128, 2, ones) if work.d <= 64 else Tiling(3, 80, 2)
     four = Tiling(4, 64, 4, ones)
+    if work.score and work.d > 64:  # registers hold so many keys beside what changes them
+        return Tiling(3, 64, 2)
+    if work.score and not work.score.tile:
+        return three
+    if work.score:
+        return four if work.causal or work.score.tile_is_mask else Tiling(3, 96, 2, ones)
     if work.causal and work.d <= 64:
         return four
     if work.d > 64:
@@ -95,6 +96,13 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
     threads = 128 * (how.groups + 1)
     q_buffers = MOST_Q_BUFFERS if work.d <= MAX_D and not work.dv else 1
     dynamic = (work.causal or bool(work.sequences)) and work.row_tiles(how.rows) > props.sms
+    atoms, of_values = ceil_div(work.d, ATOM), ceil_div(work.value_columns, ATOM)
+    tiles = atoms * q_buffers * how.rows + (atoms + of_values) * how.stages * how.keys
+    buffers = 128 * tiles + 2048 * how.ones
+    shared = buffers + 16 * q_buffers + 8 * ceil_div(q_buffers, 2) + 32 * how.stages + (8 if work.sequences else 0)
+    changing = score_macros(work, how, props.shared_limit - shared)
+    if "SCORE_SHARED" in changing:
+        shared = 16 * ceil_div(shared, 16) + changing["SCORE_SHARED"]
     macros = {
         "D": work.d,
         **value_macros(work),
@@ -107,6 +115,7 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
         "COLUMNS": columns(work),
         "CAUSAL": int(work.causal),
         **mask_macros(work),
+        **changing,
         "BFLOAT16": int(work.dtype == BFLOAT16),
         "ONES": int(how.ones),
         "AHEAD": int(how.ahead),
@@ -118,14 +127,27 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
         "WARPGROUPS": 1,
         **sequence_macros(work),
     }
-    atoms, of_values = ceil_div(work.d, ATOM), ceil_div(work.value_columns, ATOM)
-    tiles = atoms * q_buffers * how.rows + (atoms + of_values) * how.stages * how.keys
-    buffers = 128 * tiles + 2048 * how.ones
-    shared = buffers + 16 * q_buffers + 8 * ceil_div(q_buffers, 2) + 32 * how.stages + (8 if work.sequences else 0)
     blocks = min(props.sms, work.row_tiles(how.rows))
     start = (Launch(f"{NAME}_start", 1, 1, 0),) if dynamic else ()
     launches = *start, Launch(NAME, blocks, threads, shared)
     return with_sequences(Plan(NAME, macros, launches, Scratch(4 * dynamic)), work)
+
+
+def score_macros(work: Workload, how: Tiling, room: int) -> dict[str, int]:
+    """What kernels/halfscores.cuh is compiled with, for a workload with a score; so many bytes of shared memory are
+    left."""
+    score = work.score
+    if not score:
+        return {}
+    macros = way_of(score, work.scale).macros
+    if work.batch > 1 and score.tile_is_of_heads:
+        macros["SCORE_ACROSS"] = 1
+    if element := score.copied_bytes(work.Nk):
+        row = 4 * how.keys + 32 if element == 4 else 16 * (element * how.keys // 16 | 1)
+        size = (how.rows if score.tile_has_rows else how.rows // 16) * row
+        if size + 16 <= room:
+            macros |= {"SCORE_SHARED": size, "SCORE_TILE_ROWS": int(score.tile_has_rows)}
+    return macros
 
 
 def value_macros(work: Workload) -> dict[str, int]:
@@ -200,7 +222,8 @@ def heads_together(work: Workload) -> int:
 
 def work_arguments(work: Workload, planned: Plan, row_tiles: int, tiles: int, arrays: Arrays) -> bytes:
     """What all kernels of 16-bit numbers are passed behind Q, K and V: tiles of rows of a head, and of all heads."""
-    factor = LOG2E if work.score else min(work.scale * LOG2E, LARGEST)
+    way = way_of(work.score, work.scale) if work.score and planned.variant == NAME else None
+    factor = way.factor if way else LOG2E if work.score else min(work.scale * LOG2E, LARGEST)
     unscale = min(1 / factor, LARGEST / 32)
     return _LAYOUT.pack(
         *(*coordinates(arrays.o), arrays.lse),
@@ -208,7 +231,7 @@ def work_arguments(work: Workload, planned: Plan, row_tiles: int, tiles: int, ar
         *(row_tiles, tiles, planned.splits, heads_together(work)),
         *(factor, unscale, (RESCALE_THRESHOLD + bias(work)) * unscale),
         *(work.Nq, work.window, arrays.scratch + planned.layout.sequences if planned.table else 0),
-    ) + scoring(work, arrays.views)
+    ) + scoring(work, arrays.views, way=way)
 
 
 def padded(passed: bytes) -> bytes:

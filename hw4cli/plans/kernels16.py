@@ -14,8 +14,9 @@ from hw4cli.plans.bounds import EX2, EXP, FAR, LN2, Shares
 from hw4cli.plans.common import power_below
 from hw4cli.plans.dispatch import AUTO, rounded_up
 from hw4cli.plans.formulas import ceil_div
-from hw4cli.plans.half import LOG2E, Arrays, bias
+from hw4cli.plans.half import Arrays, bias
 from hw4cli.plans.plan import DeviceProperties, Plan
+from hw4cli.plans.scoring import LOG2E
 from hw4cli.plans.tensor import truncation
 from hw4cli.problem.terms import ALIGNED, U32, half_ulp16
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, WIDEST, AbsMax, Workload

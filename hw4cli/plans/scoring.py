@@ -3,11 +3,33 @@
 import struct
 from typing import NamedTuple
 
-from hw4cli.problem.scores import MOST_DIMENSIONS
+from hw4cli.problem.scores import MOST_DIMENSIONS, Score
 from hw4cli.problem.workload import Workload
 
+LOG2E = 1.44269504088896341
 _HEAD = struct.Struct("<f6i4xQ")
 _VIEW = struct.Struct("<Q4q4i")
+
+
+class Way(NamedTuple):
+    """How kernels of 16 bits compute scores: the macros that say so (kernels/scored.cuh), what products are multiplied
+    by before that, and what scores are multiplied by for powers of 2."""
+
+    macros: dict[str, int]
+    scale: float
+    factor: float
+
+
+def way_of(score: Score, scale: float) -> Way:
+    """That of a score, where the workload's scale is this."""
+    folded = score.folded
+    inner = scale * folded.inner
+    if not 2.0**-20 <= inner <= 2.0**20:  # whose powers and inverses kernels need
+        return Way({}, scale, LOG2E)
+    if score.line:
+        return Way({"SCORE_LINEAR": 1}, inner, inner * LOG2E)
+    macros = {"SCORE_FOLDED": 1} if folded.core is not score.trees[0] else {}
+    return Way(macros | ({"SCORE_TANH": 1} if folded.is_tanh else {}), inner, LOG2E * folded.outer)
 
 
 class Heads(NamedTuple):
@@ -24,14 +46,20 @@ def scoring_bytes(work: Workload) -> int:
     return _HEAD.size + max(1, len(work.score.arrays)) * _VIEW.size if work.score else 0
 
 
-def scoring(work: Workload, views: tuple[int, ...], gradient: int = 0, heads: Heads | None = None) -> bytes:
+def scoring(
+    work: Workload, views: tuple[int, ...], gradient: int = 0, heads: Heads | None = None, way: Way | None = None
+) -> bytes:
     """The bytes of a workload's Scoring, none where it has no score: `views`, the arrays' addresses in their order, and
     `gradient`, that of the float32 (batch, heads, Nq, Nk) in which gradients of scores are wanted. `heads`: those of a
-    launch, if not all."""
+    launch, if not all; `way`: how scores are computed, if not as they stand."""
     if not work.score:
         return b""
     number, first, step, batch = heads or Heads(work.heads)
-    parts = [_HEAD.pack(work.scale, batch + work.score.first, number, first, step, work.Nq, work.Nk, gradient)]
+    parts = [
+        _HEAD.pack(
+            way.scale if way else work.scale, batch + work.score.first, number, first, step, work.Nq, work.Nk, gradient
+        )
+    ]
     for address, array in zip(views, work.score.arrays, strict=True):
         missing = (0,) * (MOST_DIMENSIONS - len(array.shape))
         parts.append(_VIEW.pack(address, *array.strides, *missing, *array.shape, *missing))

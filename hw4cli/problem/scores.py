@@ -8,10 +8,11 @@ slope (`slope_of`), by the rules of derivatives.
 """
 
 import ast
+import copy
 import functools
 import math
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -21,6 +22,7 @@ SCORE = "s"
 PLACES = ("b", "h", "i", "j", "Nq", "Nk")  # whole numbers
 MOST_ARRAYS, MOST_DIMENSIONS = 4, 4
 LONGEST = 2000  # letters of an expression
+MOST_BENDS = 4  # of a line
 FLOAT, INT, BOOL = "float", "int", "bool"  # types of expressions
 WORD = re.compile(r"[A-Za-z_]\w*")
 
@@ -78,20 +80,82 @@ class Score:
         texts = {"SCORE": write.float(change), "SCORE_SLOPE": write.float(slope_of(change))}
         if self.tile:
             texts["SCORE_TILE"] = write.row(*self._reads(self.tile))
+        if self.line:
+            rest, step, bends = self.line
+            texts |= {"SCORE_REST": write.float(rest)} if _number(rest) != 0 else {}
+            texts |= {"SCORE_STEP": write.float(step)} if _number(step) != 0 else {}
+            texts["SCORE_SIDES"] = "|".join(f"({write(bend)}<0)<<{n}" for n, bend in enumerate(bends)) or "0"
+        elif self.folded.core is not change:
+            texts["SCORE_CORE"] = write.float(self.folded.core)
         return texts | ({} if keep is None else {"SCORE_KEEPS": write(keep)})
 
     @functools.cached_property
+    def line(self) -> tuple[ast.expr, ast.expr, list[ast.expr]] | None:
+        """If a score is s (folded: times a constant) and, from key to key of a row, a straight line with bends, as with
+        ALiBi: what is added to s, by how much that grows from a key to the next, what changes sign at a bend."""
+        change, bends = self.folded.core, list[ast.expr]()
+        if self.folded.outer != 1 or _number(slope_of(change)) != 1:
+            return None
+        if (step := _step(change, bends)) is None or len(bends) > MOST_BENDS:
+            return None
+        return _plain(put(SCORE, ast.Constant(0.0), change)), step, bends
+
+    @functools.cached_property
+    def folded(self) -> "Folded":
+        """The score without constants around it and around s, which then cost nothing."""
+        core, outer = self.trees[0], 1.0
+        match core:
+            case ast.BinOp(left=u, op=ast.Mult(), right=v):
+                for part, other in ((u, v), (v, u)):
+                    if (found := _number(part)) and _is_mild(found) and _names(other, (SCORE,)):
+                        core, outer = other, found
+            case ast.BinOp(left=u, op=ast.Div(), right=v):
+                if (found := _number(v)) and _is_mild(found):
+                    core, outer = u, 1 / found
+        factors = set(_factors(core))
+        inner = factors.pop() if len(factors) == 1 else 1.0
+        if inner == 1 or not _is_mild(inner):
+            return Folded(core, 1.0, outer)
+        return Folded(_Unscaled().visit(copy.deepcopy(core)), inner, outer)
+
+    @functools.cached_property
     def tile(self) -> str:
-        """The array that is read at [..., i, j] alone, always at the same b and h, with keys side by side: kernels read
-        such a one as tiles. "" if there is none."""
+        """The array that is read at [..., i, j] or [..., j] alone, always at the same b and h, with keys side by side:
+        kernels read such a one as tiles. "" if there is none."""
         for one in self.arrays:
             reads = self._reads(one.name)
             if one.kind == "int32" or len(one.shape) < 2 or one.strides[-1] != 1 or len(set(map(ast.dump, reads))) != 1:
                 continue
-            *others, i, j = map(ast.unparse, _indices(reads[0]))
-            if (i, j) == ("i", "j") and all(place in ("b", "h") or place.isdigit() for place in others):
+            *others, j = map(ast.unparse, _indices(reads[0]))
+            if others[-1:] == ["i"]:
+                others.pop()
+            if j == "j" and all(place in ("b", "h") or place.isdigit() for place in others):
                 return one.name
         return ""
+
+    @property
+    def tile_is_mask(self) -> bool:
+        """Whether that array is boolean."""
+        return any(one.name == self.tile and one.kind == "bool" for one in self.arrays)
+
+    @property
+    def tile_has_rows(self) -> bool:
+        """Whether that array has a row for each i, not one for all."""
+        return any(_names(read, ("i",)) for read in self._reads(self.tile))
+
+    @property
+    def tile_is_of_heads(self) -> bool:
+        """Whether that array is another one for each head, and the same for all batches."""
+        reads = self._reads(self.tile)
+        return any(_names(read, ("h",)) for read in reads) and not any(_names(read, ("b",)) for read in reads)
+
+    def copied_bytes(self, keys: int) -> int:
+        """Those of an element of that array, if it has so many keys and a row of it begins at a multiple of 16 bytes;
+        else 0."""
+        one = next((one for one in self.arrays if one.name == self.tile), None)
+        if not one or not one.tile_bytes or one.shape[-1] < keys:
+            return 0
+        return 0 if any(stride * one.tile_bytes % 16 for stride in one.strides[:-1]) else one.tile_bytes
 
     def _reads(self, name: str) -> list[ast.Subscript]:
         """Where an array is read."""
@@ -124,6 +188,19 @@ class Score:
             found = np.where(kept, found, s.dtype.type(-math.inf))
             slopes = None if slopes is None else np.where(kept, slopes, s.dtype.type(0))
         return found, slopes
+
+
+class Folded(NamedTuple):
+    """A score as outer · core, where the core's s is inner · s."""
+
+    core: ast.expr
+    inner: float
+    outer: float
+
+    @property
+    def is_tanh(self) -> bool:
+        """Whether the core is tanh(s), as softcap has it."""
+        return ast.unparse(self.core) == f"tanh({SCORE})"
 
 
 def _broadcast(x: Any, shape: tuple[int, ...], dtype: Any) -> Any:
@@ -354,6 +431,123 @@ def slope_of(tree: ast.expr) -> ast.expr:
             test = ast.Compare(u, [ast.LtE() if name == "min" else ast.GtE()], [v])
             return _either(test, slope_of(u), slope_of(v))
     return zero  # of places, numbers and elements
+
+
+# ---- What is the same for many scores
+
+
+def _names(tree: ast.expr, names: Iterable[str]) -> bool:
+    """Whether an expression has one of the names."""
+    return any(isinstance(node, ast.Name) and node.id in names for node in ast.walk(tree))
+
+
+class _Put(ast.NodeTransformer):
+    """Puts an expression in the place of a name."""
+
+    def __init__(self, name: str, tree: ast.expr) -> None:
+        self._name, self._tree = name, tree
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        """The expression, or the name."""
+        return self._tree if node.id == self._name else node
+
+
+def put(name: str, one: ast.expr, tree: ast.expr) -> ast.expr:
+    """An expression with another one in the place of a name."""
+    return _Put(name, one).visit(copy.deepcopy(tree))  # type: ignore[no-any-return]
+
+
+def _plain(tree: ast.expr) -> ast.expr:
+    """An expression without sums with 0."""
+    match tree:
+        case ast.BinOp(left=left, op=ast.Add() | ast.Sub() as op, right=right):
+            return _binary(_plain(left), op, _plain(right))
+    return tree
+
+
+def _step(tree: ast.expr, bends: list[ast.expr]) -> ast.expr | None:
+    """By how much an expression grows from key to key, if that is the same for all keys and rows but for bends, of
+    which each is one where an expression, added to `bends`, changes its sign; None if it is not."""
+    zero = ast.Constant(0.0)
+    if not _names(tree, (SCORE, "j")):
+        return zero
+    match tree:
+        case ast.Name(id=name):
+            return zero if name == SCORE else ast.Constant(1.0)
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd() as op, operand=part) if found := _step(part, bends):
+            return found if isinstance(op, ast.UAdd) or _number(found) == 0 else ast.UnaryOp(op, found)
+        case ast.BinOp(left=u, op=ast.Add() | ast.Sub() as op, right=v):
+            of_u, of_v = _step(u, bends), _step(v, bends)
+            if of_u is None or of_v is None:
+                return None
+            if isinstance(op, ast.Sub) and _number(of_u) == 0 and _number(of_v) != 0:
+                return ast.UnaryOp(ast.USub(), of_v)
+            return _binary(of_u, op, of_v)
+        case ast.BinOp(left=u, op=ast.Mult(), right=v):
+            factor, other = (v, u) if _names(u, (SCORE, "j")) else (u, v)
+            if _names(factor, (SCORE, "i", "j")) or (found := _step(other, bends)) is None:
+                return None
+            return _binary(factor, ast.Mult(), found)
+        case ast.BinOp(left=u, op=ast.Div(), right=v):
+            if _names(v, (SCORE, "i", "j")) or (found := _step(u, bends)) is None:
+                return None
+            return _binary(found, ast.Div(), v)
+        case ast.Call(func=ast.Name(id="abs" | "min" | "max" as name), args=args) if all(map(_is_affine, args)):
+            bends.append(args[0] if name == "abs" else ast.BinOp(args[0], ast.Sub(), args[1]))
+            steps: list[ast.expr] = [_step(part, bends) or zero for part in args]
+            negative = ast.Compare(bends[-1], [ast.Lt()], [ast.Constant(0)])
+            if name == "abs":
+                return _either(negative, ast.UnaryOp(ast.USub(), steps[0]), steps[0])
+            return _either(negative, *(steps if name == "min" else steps[::-1]))
+    return None
+
+
+def _is_affine(tree: ast.expr) -> bool:
+    """Whether an expression of rows and keys, and not of s, is a plane: of no sign in a rectangle but its corners'."""
+    if not _names(tree, (SCORE, "i", "j")):
+        return True
+    match tree:
+        case ast.Name(id=name):
+            return name != SCORE
+        case ast.UnaryOp(op=ast.USub() | ast.UAdd(), operand=part):
+            return _is_affine(part)
+        case ast.BinOp(left=u, op=ast.Add() | ast.Sub(), right=v):
+            return _is_affine(u) and _is_affine(v)
+        case ast.BinOp(left=u, op=ast.Mult(), right=v):
+            return _is_affine(u) and _is_affine(v) and not all(_names(x, ("i", "j")) for x in (u, v))
+    return False
+
+
+def _is_mild(factor: float) -> bool:
+    return 2.0**-64 <= factor <= 2.0**64
+
+
+def _factors(tree: ast.AST) -> Iterator[float]:
+    """The constants by which an expression multiplies s, each time that it names it; 1 for none."""
+    match tree:
+        case ast.BinOp(left=ast.Name(id="s"), op=ast.Mult(), right=x) if (found := _number(x)) is not None:
+            yield found
+        case ast.BinOp(left=x, op=ast.Mult(), right=ast.Name(id="s")) if (found := _number(x)) is not None:
+            yield found
+        case ast.BinOp(left=ast.Name(id="s"), op=ast.Div(), right=x) if found := _number(x):
+            yield 1 / found
+        case ast.Name(id="s"):
+            yield 1.0
+        case _:
+            for part in ast.iter_child_nodes(tree):
+                yield from _factors(part)
+
+
+class _Unscaled(ast.NodeTransformer):
+    """Puts s in the place of its products with constants."""
+
+    def visit_BinOp(self, node: ast.BinOp) -> ast.expr:
+        sides = (node.left, node.right)
+        if not isinstance(node.op, ast.Mult | ast.Div) or not any(
+            isinstance(x, ast.Name) and x.id == SCORE for x in sides
+        ):
+            return self.generic_visit(node)  # type: ignore[return-value]
+        return ast.Name(SCORE) if any(_number(x) is not None for x in sides) else node
 
 
 # ---- The kernels' text

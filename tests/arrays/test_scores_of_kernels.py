@@ -13,7 +13,9 @@ from hw4cli.arrays.gradients.emulated import run_backward
 from hw4cli.arrays.operand import operand
 from hw4cli.arrays.scored import Words, scored
 from hw4cli.plans.gradients import GRADIENTS
-from hw4cli.plans.kernels16 import ENTRIES16
+from hw4cli.plans.kernels16 import ENTRIES16, plan16
+from hw4cli.plans.plan import DEVICES
+from hw4cli.problem.scores import Named, Score
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Span, Workload
 
 pytestmark = quick_of_each(1)
@@ -138,6 +140,51 @@ def test_gradients_of_sequences_are_those_of_each_by_its_number(kernel):
             some = slice(first, first + count)
             error = np.abs(numbers(got[:, :, some], dtype) - one[:, :, some]).max()
             assert error <= LARGEST * ERROR[dtype] * max(1, np.abs(one).max())
+
+
+SLOPES = Named("slopes", "float32", (2,), (1,), True)
+ROWS = Named("rows", "bool", (2, 200, 336), (200 * 336, 336, 1), True)
+KEYS = Named("keys", "element", (2, 336), (336, 1), True)
+WIDE = Named("wide", "float32", (2, 200, 336), (200 * 336, 336, 1), True)
+QUICKLY = {
+    "a line": ("2 * s - slopes[h] * max(i - j, -9) + 0.1 * j", "", (SLOPES,), "SCORE_LINEAR"),
+    "a steep line and rows of a mask": ("s - 2.5 * abs(i + Nk - Nq - j)", "rows[h, i, j]", (ROWS,), "SCORE_ACROSS"),
+    "a mild cap": ("30.0 * tanh(s / 30.0)", "", (), "SCORE_TANH"),
+    "a hard cap and a mask": ("0.7 * tanh(s / 0.7)", "rows[h, i, j] or i == j", (ROWS,), "SCORE_TANH"),
+    "keys that all rows see": ("s + keys[b, j]", "", (KEYS,), "SCORE_SHARED"),
+    "an array of float32": ("s + wide[h, i, j]", "", (WIDE,), "SCORE_SHARED"),
+}
+
+
+@pytest.mark.parametrize("kind", QUICKLY)
+def test_half_changes_scores_by_tiles(kind):
+    change, keep, named, macro = QUICKLY[kind]
+    rng = np.random.default_rng(3)
+    given = {
+        "slopes": np.float32([0.5, 0.01]),
+        "rows": rng.random((2, 200, 336)) < 0.6,
+        "keys": rounded(rng.standard_normal((2, 336)), BFLOAT16),
+        "wide": rng.standard_normal((2, 200, 336)).astype(np.float32),
+    }
+    views = tuple(given[one.name] for one in named)
+    score = Score(change, keep, named)
+    plain = Workload(BFLOAT16, 2, 2, 1, 200, 336, 64, "mask" in kind, 136, window=250 if "mask" in kind else 0)
+    work, words = replace(plain, score=score), random_words(plain)
+    assert macro in plan16(work, DEVICES[90], "half").macros
+    outcome = run_half(work, *words, kernel="half", cc=90, views=views)
+    assert [str(finding) for finding in outcome.findings] == [] and outcome.finished
+    read = tuple(numbers(x, BFLOAT16) if x.dtype == np.uint16 else x for x in views)
+
+    def evaluated(s, b, h, i, j):
+        places = {"b": b, "h": h, "i": i, "j": j, "Nq": 200, "Nk": 336}
+        return score.evaluate(s, places, read)[0], 1
+
+    q, k, v = (numbers(x, BFLOAT16) for x in words)
+    o, lse, *_ = exact(q, q, k, v, evaluated, lambda b, h, i, j: visible(plain)[i, j])
+    assert np.abs(numbers(outcome.o, BFLOAT16) - o).max() <= 2 * ALLOWED[BFLOAT16]
+    there = np.isfinite(lse)
+    assert (outcome.lse[~there] == -np.inf).all() and there.any()
+    np.testing.assert_allclose(outcome.lse[there], lse[there], rtol=1e-5, atol=2 * SUMS[BFLOAT16] + 2**-11)
 
 
 def test_elements_of_16_bits_are_read_as_those_of_q():

@@ -391,7 +391,20 @@ def test_scores_of_sixteen_bits(kernel, work, name, tmp_path):
     found = passed(data, name, ["score.cuh", *HALF, f"{plan.source}.cu"], tmp_path, scored=True)
     assert scoring_of(found) == SCORING
     assert (found["heads"], found["Nk"]) == (12, 900)
-    assert found["scale"] == pytest.approx(LOG2E)  # the scores have theirs already
+    line = (
+        0.125 if kernel == "half" else 1
+    )  # which leaves the products as they are; else the scores have theirs already
+    assert found["scale"] == pytest.approx(LOG2E * line)
+
+
+def test_half_is_passed_the_constants_of_a_softcap(tmp_path):
+    work = replace(WORK, score=Score("30.0 * tanh(s / 30.0)", "mask[b, h, i, j] and slopes[h] > 0", NAMED))
+    plan = kernels16.plan16(work, DEVICES[90], "half")
+    data = kernels16.arguments16(work, plan, Arrays(*map(matrix, range(1, 5)), 5000, 6000, (71, 72)), encode)
+    found = passed(data, "HalfParams", ["score.cuh", *HALF, "half.cu"], tmp_path, scored=True)
+    assert (plan.macros["SCORE_TANH"], plan.defines["SCORE_CORE"]) == (1, "score_tanh(s)")
+    assert found["scoring.scale"] == pytest.approx(0.125 / 30)
+    assert found["scale"] * found["unscale"] == pytest.approx(1) and found["scale"] == pytest.approx(30 * LOG2E)
 
 
 @pytest.mark.parametrize("kernel", ["backward", "backward_mma", "backward_wgmma", "backward_once", "backward_atomic"])

@@ -1,7 +1,9 @@
 """Expressions of scores: what is understood, what is refused, what they give, and their slopes."""
 
+import ast
 import math
 import re
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -113,7 +115,9 @@ def test_any_expression_is_what_python_makes_of_it(words, keep, start):
 @settings(max_examples=80, deadline=None)
 @given(number, st.floats(-3, 3))
 def test_any_slope_is_that_of_a_small_step(words, start):
-    s = start + np.arange(20.0).reshape(4, 5) / 7
+    s = (
+        start + np.arange(20.0).reshape(4, 5) / 7 + math.pi / 1000
+    )  # beside corners that only touch, as min(abs(s), 0) does
     _, slopes = evaluated(Score(words, "", ARRAYS), s, slope=True)
     step = 1e-6
     above, below = (evaluated(Score(words, "", ARRAYS), s + by, slope=False)[0] for by in (step, -step))
@@ -272,3 +276,110 @@ def test_texts_for_kernels_name_what_they_are_of():
     assert "element_at<unsigned char>(w.views[2],i,j)!=0" in texts["SCORE_KEEPS"] and "!(" in texts["SCORE_KEEPS"]
     assert "SCORE_KEEPS" not in Score("s").texts
     assert not any(character in text for text in texts.values() for character in "\n\"'\\")  # of options
+
+
+# ---- What kernels take out of a score
+
+LINES = (
+    "s + 0.5 * j",
+    "s - 0.25 * abs(i + Nk - Nq - j)",
+    "2 * s - 0.5 * max(i - j, -1) + min(2 * j, i) * h",
+    "s + bias[b, h, 1, 2] * (j - i) / 4.0 + half[i]",
+    "-(-s) + abs(half[i]) - 3 * (j - 1) * 2",
+    "3 * s + j",
+    "s / 4.0 + abs(j - 2) + abs(i - j)",
+    "s",
+)
+
+
+def meaning(tree, s):
+    """A part of an expression, for each pair."""
+    words = ast.unparse(tree)
+    arrays = [n for n, one in enumerate(ARRAYS) if f"{one.name}[" in words]
+    return evaluated(Score(words, arrays=tuple(ARRAYS[n] for n in arrays)), s, arrays=[GIVEN[n] for n in arrays])[0]
+
+
+@pytest.mark.parametrize("words", LINES)
+def test_a_line_grows_by_its_step_wherever_it_has_no_bend(words):
+    score, s = Score(words, arrays=ARRAYS), RNG.standard_normal((4, 5))
+    rest, step, bends = score.line
+    rests, steps = (np.broadcast_to(meaning(tree, s), s.shape) for tree in (rest, step))
+    np.testing.assert_allclose(evaluated(score, s)[0], score.folded.inner * s + rests, rtol=1e-6)
+    below = np.array([np.broadcast_to(meaning(tree, s) < 0, s.shape) for tree in bends], bool).reshape(-1, *s.shape)
+    for i in range(4):
+        for first in range(5):
+            for last in range(first + 1, 5):  # a stretch on one side of all bends
+                if (below[:, i, first] == below[:, i, last]).all():
+                    assert rests[i, last] - rests[i, first] == pytest.approx((last - first) * steps[i, first], abs=1e-6)
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        *(
+            "s * s",
+            "tanh(s) * 3",
+            "abs(s)",
+            "s if s > 0 else s - 5",
+            "max(s, 1)",
+            "s + j * j",
+            "s + i * j",
+        ),
+        *("s + half[j]", "s + j // 2", "s + j % 2", "s + j ** 2", "s if i > j else s + 1", "s + abs(j * j - i)"),
+        *("s + exp(0.1 * j)", "s + abs(abs(j - i) - 2)", "s + 1.0 / (j + 1)", "s + (s - s) * j"),
+    ],
+)
+def test_what_is_no_line_is_none(words):
+    assert Score(words, arrays=ARRAYS).line is None
+
+
+@pytest.mark.parametrize(
+    ("words", "core", "inner", "outer"),
+    [
+        ("30.0 * tanh(s / 30.0)", "tanh(s)", 1 / 30, 30),
+        ("tanh(2 * s) / 4", "tanh(s)", 2, 0.25),
+        ("3 * (2 * s)", "s", 2, 3),
+        ("s * 2 + tanh(s * 2)", "s + tanh(s)", 2, 1),
+        ("s * 2 + tanh(s * 3)", "s * 2 + tanh(s * 3)", 1, 1),
+        ("2 * s + s", "2 * s + s", 1, 1),
+        ("-2 * tanh(s)", "-2 * tanh(s)", 1, 1),  # weights grow with scores
+        ("1e30 * tanh(s)", "1e+30 * tanh(s)", 1, 1),
+        ("0 * s", "0 * s", 1, 1),
+        ("j * 2", "j * 2", 1, 1),
+    ],
+)
+def test_constants_around_a_score_and_around_s_are_taken_out(words, core, inner, outer):
+    score, s = Score(words, arrays=ARRAYS), RNG.standard_normal((4, 5))
+    found = score.folded
+    assert (ast.unparse(found.core), found.inner, found.outer) == (core, pytest.approx(inner), pytest.approx(outer))
+    np.testing.assert_allclose(outer * meaning(found.core, inner * s), evaluated(score, s)[0], rtol=1e-6)
+    assert ast.unparse(score.trees[0]) == ast.unparse(ast.parse(words, mode="eval").body)  # as it was
+
+
+def test_an_array_of_one_row_for_all_is_read_as_tiles_too():
+    rows = Named("rows", "bool", (2, 3, 4, 64), (768, 256, 64, 1), True)
+    keys = Named("keys", "element", (2, 64), (64, 1), True)
+    for score, has_rows, of_heads, size in (
+        (Score("s", "rows[b, h, i, j]", (rows,)), True, False, 1),
+        (Score("s", "rows[0, h, i, j]", (rows,)), True, True, 1),
+        (Score("s + keys[b, j]", "", (keys,)), False, False, 2),
+        (Score("s + keys[1, j]", "", (keys._replace(strides=(72, 1)),)), False, False, 2),
+        (Score("s + keys[1, j]", "", (keys._replace(strides=(68, 1)),)), False, False, 0),
+        (Score("s", "rows[0, h, i, j]", (rows._replace(strides=(768, 256, 72, 1)),)), True, True, 0),
+        (Score("s", "rows[0, h, i, j]", (rows._replace(aligned=False),)), True, True, 0),
+    ):
+        assert score.tile and (score.tile_has_rows, score.tile_is_of_heads) == (has_rows, of_heads)
+        assert (score.copied_bytes(64), score.copied_bytes(65)) == (size, 0)
+    assert Score("s + keys[b, j] + keys[b, i]", "", (keys,)).tile == ""
+
+
+@pytest.mark.parametrize("degree", [1, 2])
+def test_the_polynomials_are_at_least_as_near_to_tanh_as_the_unit(degree):
+    text = (Path(__file__).parents[2] / "kernels/halfscores.cuh").read_text()
+    by_degree = re.findall(r"DEGREE == 1 \? (-?[\d.]+)f : (-?[\d.]+)f", text)
+    c0, c1 = (float(pair[degree - 1]) for pair in by_degree)
+    c2 = float(re.search(r"cube \* square \* ([\d.]+)f", text)[1]) * (degree == 2)
+    limit = float(re.findall(r"largest <= ([\d.]+)f", text)[degree - 1])
+    x = np.linspace(1e-4, limit, 10**5, dtype=np.float32)
+    found = x * (np.float32(c0) + x * x * (np.float32(c1) + x * x * np.float32(c2)))
+    assert abs(found / np.tanh(x.astype(float)) - 1).max() < 2**-11.2

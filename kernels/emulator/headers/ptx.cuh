@@ -18,6 +18,7 @@ inline Four load_shared(unsigned from) {
     const float4 x = *(const float4*)(emu::shared + from);
     return {{x.x, x.y, x.z, x.w}};
 }
+inline unsigned load_shared16(unsigned from) { return *(const unsigned short*)(emu::shared + from); }
 inline float2 load_shared2(unsigned from) { return *(const float2*)(emu::shared + from); }
 inline void store_shared(unsigned to, float a, float b) { *(float2*)(emu::shared + to) = float2{a, b}; }
 inline void store_shared(unsigned to, float4 x) { *(float4*)(emu::shared + to) = x; }
@@ -36,6 +37,7 @@ inline void read_again(unsigned& block, unsigned& thread) { block = blockIdx.x, 
 inline void copy16_async(unsigned to, const float* from, bool inside) {
     emu::copy_async(to, from, 16, inside ? 16 : 0);
 }
+inline void copy16_part(unsigned to, const void* from, int bytes) { emu::copy_async(to, from, 16, max(0, min(bytes, 16))); }
 inline void copy16_once(unsigned to, const float* from, bool inside) { copy16_async(to, from, inside); }
 inline void cp_async_wait_all() { emu::copy_async_wait(emu::WAIT_ALL); }
 inline void cp_async_commit() { emu::copy_async_commit(); }

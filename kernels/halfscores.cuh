@@ -1,0 +1,236 @@
+#pragma once
+// What half does with a group's scores before the softmax (scored.cuh), where a tile of them has little time: tensor cores leave
+// few instructions for a score.
+//
+// SCORE_SHARED: the array that is read as tiles comes to shared memory a tile ahead, past the registers; each warp copies for its
+// own 16 rows, and reads them as its scores lie.
+// SCORE_LINEAR: a score is s and a straight line from key to key (ALiBi): a thread's keys are a known number of steps from its first
+// one, whose place on the line goes into what the row's exponents lose anyway. Where the line bends within a tile, each
+// score gets its own.
+// SCORE_TANH: the tanh of small scores, as most are where a cap shall only tame a few, is a polynomial: the unit that has tanh has
+// exp2 to do. At least as near as tanh_fast, which others get.
+
+#include "halfgroup.cuh"
+#if SCORE_SHARED
+#include "mma.cuh"
+#endif
+
+#if SCORED
+
+#if SCORE_SHARED
+// Rows of a tile in shared memory lie so that eight of them are in different banks.
+constexpr int TILE_CHUNKS = BC * SCORE_TILE_BYTES / 16;
+constexpr unsigned ROW_BYTES = SCORE_TILE_BYTES == 4 ? BC * 4 + 32 : (TILE_CHUNKS | 1) * 16;
+constexpr unsigned TILE_ROW = SCORE_TILE_ROWS ? ROW_BYTES : 0;  // from row to row
+constexpr unsigned WARP_ROWS = SCORE_TILE_ROWS ? 16 : 1;        // a warp's, which may be one for all of its own
+constexpr unsigned WARP_BYTES = WARP_ROWS * ROW_BYTES;
+static_assert(SCORE_SHARED == BR / 16 * WARP_BYTES, "hw4cli/plans/half.py has the same");
+
+// Of two blocks of 8 keys what belongs to a thread's scores.
+struct TilePart {
+    unsigned words[SCORE_TILE_BYTES == 4 ? 8 : 4];
+    __device__ __forceinline__ float at(int n, int h, int e) const {
+        if (SCORE_TILE_BYTES == 4) return __uint_as_float(words[(n * 4 + h * 2 + e) % (sizeof words / 4)]);
+        const unsigned x = words[n * 2 + h];
+        if (SCORE_TILE_BYTES == 1) return float(x >> e * 8 & 0xff);
+        return e ? unpack(x).y : unpack(x).x;
+    }
+};
+struct ArrayTile {
+    // That copy at once, and so many rows.
+    static constexpr int LANES = SCORE_TILE_ROWS ? 32 / TILE_CHUNKS * TILE_CHUNKS : TILE_CHUNKS, ROWS = LANES / TILE_CHUNKS;
+    static_assert(TILE_CHUNKS <= 32, "a warp copies whole rows");
+    unsigned rows;     // this warp's
+    const char* from;  // what this lane copies of the next tile's first row of its own
+    long long step;    // from row to row, in bytes
+    int below, size;   // rows below that one, keys
+    __device__ __forceinline__ ArrayTile(unsigned at) { rows = at + (threadIdx.x / 32 - 4) * WARP_BYTES; }
+    // Copies of tile j begin, if there is such a tile.
+    __device__ __forceinline__ void load(const RowTile& t, int j, int tiles) {
+        const int lane = threadIdx.x % 32, of = lane / TILE_CHUNKS, chunk = lane % TILE_CHUNKS;
+        const int left = (size - t.hidden - j * BC) * SCORE_TILE_BYTES - chunk * 16;
+        const unsigned to = rows + of * TILE_ROW + chunk * 16;
+        __syncwarp();  // all lanes have read what lay there
+        if (j < tiles && lane < LANES) {
+            UNROLL for (int r = 0; r < WARP_ROWS; r += ROWS)
+                if (WARP_ROWS % ROWS == 0 || r + of < WARP_ROWS) copy16_part(to + r * TILE_ROW, from + min(r, below) * step, left);
+        }
+        from += BC * SCORE_TILE_BYTES;
+    }
+    __device__ __forceinline__ void begin(const HalfWork& p, const RowTile& t, int row, int j, int tiles) {
+        const Scoring& w = p.scoring;
+        const ScoredHead head = head_of(p, t);
+        const int lane = threadIdx.x % 32;
+        [[maybe_unused]] const int b = head.b, h = head.h, i = row - lane / 4 + lane / TILE_CHUNKS;
+        const auto line = SCORE_TILE;
+        from = (const char*)(line.data + t.hidden + j * BC) + lane % TILE_CHUNKS * 16;
+        step = line.step * SCORE_TILE_BYTES, below = max(0, line.rows - 1 - i), size = line.size;
+        load(t, j, tiles);
+    }
+    __device__ __forceinline__ void next(const HalfWork&, const RowTile& t, int, int j, int tiles) { load(t, j, tiles); }
+    __device__ __forceinline__ void wait() const {
+        cp_async_wait_all();
+        __syncwarp();
+    }
+    __device__ __forceinline__ TilePart part(int n) const {
+        const int lane = threadIdx.x % 32;
+        const unsigned at = rows + n * 8 * SCORE_TILE_BYTES;
+        TilePart x;
+        if (SCORE_TILE_BYTES == 2) {
+            load_matrices(x.words, at + lane % 16 * TILE_ROW + lane / 16 * 16);
+        } else {
+            UNROLL for (int m = 0; m < 2; m++) UNROLL for (int h = 0; h < 2; h++) {
+                const unsigned from = at + (lane / 4 + 8 * h) * TILE_ROW + (m * 8 + lane % 4 * 2) * SCORE_TILE_BYTES;
+                if (SCORE_TILE_BYTES == 1) {
+                    x.words[m * 2 + h] = load_shared16(from);
+                } else {
+                    const float2 both = load_shared2(from);
+                    constexpr int SIZE = sizeof x.words / 4;
+                    x.words[(m * 4 + h * 2) % SIZE] = __float_as_uint(both.x);
+                    x.words[(m * 4 + h * 2 + 1) % SIZE] = __float_as_uint(both.y);
+                }
+            }
+        }
+        return x;
+    }
+};
+#else
+struct TilePart {
+    const ScoreTiles<BC / 8>& tiles;
+    int from;
+    __device__ __forceinline__ float at(int n, int h, int e) const {
+#if SCORE_TILE_BYTES
+        return tiles.of_row[h].at(from + n, e);
+#else
+        return 0;
+#endif
+    }
+};
+struct ArrayTile {
+    ScoreTiles<BC / 8> tiles;
+    __device__ __forceinline__ ArrayTile(unsigned) {}
+    __device__ __forceinline__ void begin(const HalfWork& p, const RowTile& t, int row, int j, int) { tiles.load(p, t, row, j * BC); }
+    __device__ __forceinline__ void next(const HalfWork& p, const RowTile& t, int row, int j, int count) {
+        if (j < count) tiles.load(p, t, row, j * BC);
+    }
+    __device__ __forceinline__ void wait() const {}
+    __device__ __forceinline__ TilePart part(int n) const { return {tiles, n}; }
+};
+#endif
+
+struct GroupScores {
+    ArrayTile array;
+#if SCORE_LINEAR
+    static constexpr int OFTEN = 16;  // in tiles: a line that was followed for long would have lost digits
+    float step = 0;                   // from key to key, in units of the products
+    float line[2] = {0, 0};           // in units of exponents, of this thread's rows, at its first key of tile `since`
+    int since = 0, known = -1;        // and on which side of its bends the line is
+    bool straight = false;            // whether the tile's line has no bend
+#endif
+    bool calm = false;  // whether it is known that no row's maximum moves
+    __device__ __forceinline__ GroupScores(unsigned at) : array(at) {}
+    // What is read for tile j of `tiles`, before it is needed: the first one's, then the next one's. `row`: this thread's first.
+    __device__ __forceinline__ void begin(const HalfWork& p, const RowTile& t, int row, int j, int tiles) {
+        array.begin(p, t, row, j, tiles);
+    }
+    __device__ __forceinline__ void next(const HalfWork& p, const RowTile& t, int row, int j, int tiles) {
+        array.next(p, t, row, j, tiles);
+    }
+
+    // What a thread needs of its rows alone, while the products are under way; the group's first row is `top`.
+    __device__ __forceinline__ void prepare([[maybe_unused]] RowState& r, const HalfWork& p, const RowTile& t, int top, int row, int j) {
+#if SCORE_LINEAR && defined(SCORE_REST)
+        const ScoredHead head = head_of(p, t);
+        const Scoring& w = p.scoring;
+        const int key = t.hidden + j * BC, bottom = top + 63, last = key + BC - 1;
+        const int sides = score_sides(w, head, top, key);
+        straight = sides == score_sides(w, head, top, last) && sides == score_sides(w, head, bottom, key) &&
+                   sides == score_sides(w, head, bottom, last);
+        if (straight && (sides != known || j % OFTEN == 0)) {
+            const ScoreIndex mine(key + int(threadIdx.x) % 4 * 2);
+            step = score_step(w, head, top, key) * (p.unscale * LOG2E), known = sides, since = j;
+            UNROLL for (int h = 0; h < 2; h++) line[h] = score_rest(w, head, ScoreIndex(row + 8 * h), mine) * LOG2E;
+        }
+        straight = straight && fabsf(step) < 1e30f;
+        UNROLL for (int h = 0; h < 2; h++) r.base[h] = straight ? fmaf((j - since) * BC, step * p.scale, line[h]) : 0;
+#endif
+    }
+
+    // This thread's scores as the softmax takes them.
+    __device__ __forceinline__ void change(Scores& S, [[maybe_unused]] const RowState& r, const HalfWork& p, const RowTile& t,
+                                           int row, int j) {
+        const Scoring& w = p.scoring;
+        const ScoredHead head = head_of(p, t);
+        const ScoreIndex rows[2] = {ScoreIndex(row), ScoreIndex(row + 8)}, key(t.hidden + j * BC + int(threadIdx.x) % 4 * 2);
+        array.wait();
+#if SCORE_LINEAR
+#ifdef SCORE_STEP
+        if (straight) UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int e = 0; e < 4; e++)
+            S[n][e] = fmaf(n * 8 + e % 2, step, S[n][e]);
+#endif
+#ifdef SCORE_REST
+        if (!straight) UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int e = 0; e < 4; e++)
+            S[n][e] = fmaf(score_rest(w, head, rows[e / 2], key + (n * 8 + e % 2)), p.unscale * LOG2E, S[n][e]);
+#endif
+#elif SCORE_TANH
+        change_by_tanh(S, r, p);
+#else
+        each(S, [&](float& s, int n, int h, int e, float tile) {
+            const ScoreIndex at = key + (n * 8 + e);
+            s = changed_score(w, head, s * w.scale, rows[h], at, SCORE_TILE_BYTES ? tile : score_tile(w, head, rows[h].n, at.n));
+        });
+#endif
+#if SCORE_LINEAR || SCORE_TANH
+#ifdef SCORE_KEEPS
+        each(S, [&](float& s, int n, int h, int e, float tile) {
+            const ScoreIndex at = key + (n * 8 + e);
+            if (!score_keeps(w, head, rows[h], at, SCORE_TILE_BYTES ? tile : score_tile(w, head, rows[h].n, at.n))) s = MINUS_INFINITY;
+        });
+#endif
+#endif
+    }
+
+private:
+    template <class Change> __device__ __forceinline__ void each(Scores& S, Change change) const {
+        UNROLL for (int from = 0; from < BC / 8; from += 2) {
+            const TilePart x = array.part(from);
+            UNROLL for (int n = 0; n < 2; n++) UNROLL for (int h = 0; h < 2; h++) UNROLL for (int e = 0; e < 2; e++)
+                change(S[from + n][2 * h + e], from + n, h, e, x.at(n, h, e));
+        }
+    }
+#if SCORE_TANH
+    // x (c0 + c1 x^2 ...), by which tanh(x) is to 2^-11.2 of itself up to 0.4, to 2^-12.1 up to 0.75; x is scale s.
+    template <int DEGREE> __device__ __forceinline__ static void by_polynomial(Scores& S, float scale) {
+        const float square = scale * scale, cube = scale * square;
+        const float c0 = scale * (DEGREE == 1 ? 0.99960171f : 0.9997852f), c1 = cube * (DEGREE == 1 ? -0.31317264f : -0.32629667f);
+        const float c2 = cube * square * 0.09735535f;
+        UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int e = 0; e < 4; e++) {
+            const float s = S[n][e], squared = s * s;
+            S[n][e] = s * fmaf(DEGREE == 1 ? c1 : fmaf(c2, squared, c1), squared, c0);
+        }
+    }
+    __device__ __forceinline__ void change_by_tanh(Scores& S, const RowState& r, const HalfWork& p) {
+        const float scale = p.scoring.scale;
+        float top[2] = {0, 0};
+        UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int e = 0; e < 4; e++) top[e / 2] = fmaxf(top[e / 2], fabsf(S[n][e]));
+        const float largest = fmaxf(top[0], top[1]) * scale;
+        // tanh(x) is no larger than x, which is below what would move the row's maximum.
+        bool grows = false;
+        UNROLL for (int h = 0; h < 2; h++) grows |= !(top[h] * scale <= fmaf(r.shift[h], p.unscale, p.room));
+        calm = !ANY(grows);
+        if (!ANY(!(largest <= 0.4f))) by_polynomial<1>(S, scale);
+        else if (!ANY(!(largest <= 0.75f))) by_polynomial<2>(S, scale);
+        else UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int e = 0; e < 4; e++) S[n][e] = tanh_fast(S[n][e] * scale);
+    }
+#endif
+};
+#else
+struct GroupScores {
+    static constexpr bool calm = false;
+    __device__ __forceinline__ GroupScores(unsigned) {}
+    __device__ __forceinline__ void begin(const HalfWork&, const RowTile&, int, int, int) {}
+    __device__ __forceinline__ void next(const HalfWork&, const RowTile&, int, int, int) {}
+    __device__ __forceinline__ void prepare(RowState&, const HalfWork&, const RowTile&, int, int, int) {}
+    __device__ __forceinline__ void change(Scores&, const RowState&, const HalfWork&, const RowTile&, int, int) {}
+};
+#endif
