@@ -55,11 +55,8 @@ def scoring(
     if not work.score:
         return b""
     number, first, step, batch = heads or Heads(work.heads)
-    parts = [
-        _HEAD.pack(
-            way.scale if way else work.scale, batch + work.score.first, number, first, step, work.Nq, work.Nk, gradient
-        )
-    ]
+    scale, batch = way.scale if way else work.scale, batch + work.score.first
+    parts = [_HEAD.pack(scale, batch, number, first, step, work.Nq, work.Nk, gradient)]
     for address, array in zip(views, work.score.arrays, strict=True):
         missing = (0,) * (MOST_DIMENSIONS - len(array.shape))
         parts.append(_VIEW.pack(address, *array.strides, *missing, *array.shape, *missing))
