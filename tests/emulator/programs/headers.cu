@@ -45,14 +45,15 @@ __global__ void copies(const float* from, float* to, int way)
         cp_async_wait_all();
     } else {
         cp_async_commit();
-        copy16_async(shared_address(second + 4 * t), from + 4 * t, t % 2);
+        if (way == 3) copy16_part(shared_address(second + 4 * t), from + 4 * t, t % 2 ? 8 : -8);
+        else copy16_async(shared_address(second + 4 * t), from + 4 * t, t % 2);
         cp_async_commit();
         if (way == 1) cp_async_wait<1>();
         else cp_async_wait<0>();
     }
     __syncthreads();
     to[t] = first[127 - t];
-    if (way == 2) to[t] += second[127 - t];
+    if (way >= 2) to[t] += second[127 - t];
     if (way == 1) {
         cp_async_wait<0>();
         __syncthreads();
@@ -89,12 +90,13 @@ int main()
     numbers<<<1, 32>>>(to);
     cudaMemcpy(result, to, 16, cudaMemcpyDeviceToHost);
     CHECK(result[0] == 1 && result[3] == 4);
-    for (int way = 0; way < 3; way++) {
+    for (int way = 0; way < 4; way++) {
         copies<<<1, 32>>>(from, to, way);
         cudaMemcpy(result, to, sizeof result, cudaMemcpyDeviceToHost);
         for (int t = 0; t < 32; t++) {
             const int at = 127 - t;
-            CHECK(result[t] == at + 1 + (way == 2 && at / 4 % 2 ? at + 1 : 0));
+            const bool more = way == 2 ? at / 4 % 2 : way == 3 && at / 4 % 2 && at % 4 < 2;
+            CHECK(result[t] == at + 1 + (more ? at + 1 : 0));
         }
     }
     int *data, *counts;
