@@ -11,9 +11,7 @@
 // exp2 to do. At least as near as tanh_fast, which others get.
 
 #include "halfgroup.cuh"
-#if SCORE_SHARED
 #include "mma.cuh"
-#endif
 
 #if SCORED
 
