@@ -8,10 +8,13 @@
 // ---- have their own sums of dK and dV.
 
 constexpr int BC = ONCE_TILE, BR = 128;  // queries that are streamed, keys that are owned
+// dQ's transpose is computed: each group has 64 columns of 64 queries, or of half of 128.
 static_assert(BC * COLUMNS == 64 * 128, "each group computes 64 x 64 numbers of a tile of dQ");
 constexpr unsigned DQ_BYTES = BC * COLUMNS * 4;
 
 typedef float Part[8][4];  // of a tile of dQ: 64 x 64 numbers, a group's
+__device__ __forceinline__ int first_query_of(int group) { return BC == 128 ? group * 64 : 0; }
+__device__ __forceinline__ int first_column_of(int group) { return BC == 128 ? 0 : group * 64; }
 
 // SEQUENCES: of a head in all of them, as stats_rows has its rows.
 __device__ __forceinline__ int tiles_of(const TiledParams& p) { return SEQUENCES ? p.stats_rows / BC : ceil_div(p.Nq, BC); }
@@ -42,6 +45,28 @@ template <bool IN_ORDER> __device__ __forceinline__ void prepare(const TiledPara
     compute_stats<BC>(p);
 }
 
+// The transpose of 8 x 8 numbers of 16 bits: each lane has two columns of a row.
+__device__ __forceinline__ unsigned transpose(unsigned x) {
+    const unsigned lane = threadIdx.x % 32, from = lane % 4 * 8 + lane / 8, shift = lane / 4 % 2 * 16;
+    const unsigned low = SHFL(x, from), high = SHFL(x, from + 4);
+    return low >> shift & 0xffff | high >> shift << 16;
+}
+// Writes the transpose of sums, whose rows are 64 columns from `first` on, times a factor.
+__device__ __forceinline__ void store_transposed(const Part& sum, const Matrix<unsigned short>& m, int batch, int head, int row,
+                                                 int rows, float factor, int first) {
+    const int column = first + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 2 * 8;
+    row += threadIdx.x % 32 / 4;
+    UNROLL for (int n = 0; n < 8; n += 2, row += 16) {
+        unsigned x[4];
+        UNROLL for (int i = 0; i < 4; i++)
+            x[i] = transpose(pack(sum[n + i / 2][i % 2 * 2] * factor, sum[n + i / 2][i % 2 * 2 + 1] * factor));
+        exchange_pairs(x);
+        const int at = row + threadIdx.x % 4 / 2 * 8;
+        if (at < rows && column < D)
+            *(uint4*)(m.data + batch * m.batch + head * m.head + at * m.row + column) = make_uint4(x[0], x[1], x[2], x[3]);
+    }
+}
+
 // What runs after. First blocks: chains' sums become dQ. In order, a tile that no keys have been added to has not been written.
 template <bool IN_ORDER> __device__ __forceinline__ void round_dq(const TiledParams& p) {
     const int tiles = tiles_of(p), head = blockIdx.x / tiles, tile = blockIdx.x % tiles, group = threadIdx.x / 128;
@@ -56,12 +81,12 @@ template <bool IN_ORDER> __device__ __forceinline__ void round_dq(const TiledPar
             dQ[n][0] += x.x, dQ[n][1] += x.y, dQ[n][2] += x.z, dQ[n][3] += x.w;
         }
     }
-    const int row = tile * BC + (BC == 128 ? group * 64 : 0) + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
+    const int row = tile * BC + first_query_of(group), column = first_column_of(group);
 #if SEQUENCES
     const Span s = p.stats_spans[tile];
-    store(dQ, of_sequence(p, s).dq, 0, head, row - s.query_tile * BC, s.rows, p.scale, BC == 128 ? 0 : group * 64);
+    store_transposed(dQ, of_sequence(p, s).dq, 0, head, row - s.query_tile * BC, s.rows, p.scale, column);
 #else
-    store(dQ, p.dq, head / p.heads, head % p.heads, row, p.Nq, p.scale, BC == 128 ? 0 : group * 64);
+    store_transposed(dQ, p.dq, head / p.heads, head % p.heads, row, p.Nq, p.scale, column);
 #endif
 }
 // Blocks behind these: 32 columns of a tile of dK or dV that parts have summed up. Parts are added in their order.
@@ -203,25 +228,25 @@ __device__ __forceinline__ void warp_arrives(unsigned barrier) {
     __syncwarp();
     if (threadIdx.x % 32 == 0) mbarrier_arrive(barrier);
 }
-// A tile's dS for both groups, keys down, in rows of 64 queries. The n-th dS is that of the tile before the n-th; the 0-th is
+// A tile's dS for both groups, queries down, in rows of 64 keys. The n-th dS is that of the tile before the n-th; the 0-th is
 // zeros.
 __device__ __forceinline__ void store_dS(const Weights<BC>& dS, const Memory& memory, unsigned n, int group) {
-    const unsigned row = group * 64 + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4, word = threadIdx.x % 4 * 4;
+    const unsigned lane = threadIdx.x % 32, chunk = threadIdx.x / 32 % 4 * 2 + lane / 8 % 2;
+    const unsigned to = memory.ds(n) + group * BC * 128 + (lane / 16 * 8 + lane % 8) * 128 + (chunk ^ lane % 8) * 16;
     mbarrier_wait(memory.ds_empty(n), n / 2 % 2 ^ 1);
-    UNROLL for (int i = 0; i < BC / 8; i++) UNROLL for (int h = 0; h < 2; h++)
-        store_shared(memory.ds(n) + i / 8 * BR * 128 + (row + 8 * h) * 128 + ((i % 8) ^ (row & 7)) * 16 + word,
-                     dS[i / 2][i % 2 * 2 + h]);
+    UNROLL for (int i = 0; i < BC / 16; i++) store_transposed(to + i * 16 * 128, dS[i]);
     fence_proxy_async();
     warp_arrives(memory.ds_full(n));
 }
-// dQ = dS K: of a tile of 64 queries, each group 64 columns of 128; of 128 queries, 64 of them.
+// dQ^T = K^T dS^T, of a tile of 64 queries each group 64 columns of 128; of 128 queries, 64 of them.
 __device__ __forceinline__ void issue_dQ(Part& dQ, const Memory& memory, unsigned n, int group) {
     mbarrier_wait(memory.ds_full(n), n / 2 % 2);
     wgmma_fence();
-    const unsigned a = matrix_at(memory.ds(n) + (BC == 128 ? group * BR * 128 : 0), 16);
-    const unsigned b = matrix_at(memory.own(0, 0) + (BC == 128 ? 0 : group * 64 * 128), 16);
+    const unsigned a = matrix_at(memory.own(0, 0) + first_column_of(group) * 128, 16);
+    const unsigned b = matrix_at(memory.ds(n) + first_query_of(group) * 128, 16);
     UNROLL for (int i = 0; i < BR / 16; i++)
-        wgmma_both_rows(dQ, descriptor(a + i * 128), descriptor(b + i / 4 * (2 * Streams::OWN_BYTES / 16) + i % 4 * 128), i > 0);
+        wgmma_rows_of_a(dQ, descriptor(a + i / 4 * (2 * Streams::OWN_BYTES / 16) + i % 4 * 128),
+                        descriptor(b + (i / 4 * BC * 128 + i % 4 * 32) / 16), i > 0);
     wgmma_commit();
 }
 // dQ of the n-th tile, for the copy engine.

@@ -1,6 +1,6 @@
 #pragma once
-// Instructions of Hopper (compute capability 9.0) beside those of bulk.cuh and wgmma.cuh: copies of boxes of tensors, named
-// barriers, and registers that warpgroups reallocate.
+// Instructions of Hopper (compute capability 9.0) beside those of bulk.cuh and wgmma.cuh: copies of boxes of tensors,
+// stores of transposed matrices, named barriers, and registers that warpgroups reallocate.
 
 #include "bulk.cuh"
 #include "wgmma.cuh"
@@ -18,6 +18,11 @@ __device__ __forceinline__ void copy_box(unsigned to, const TensorMap& map, int 
 __device__ __forceinline__ void store_box(const TensorMap& map, int column, int row, int head, int batch, unsigned from) {
     asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];"
                  ::"l"(&map), "r"(column), "r"(row), "r"(head), "r"(batch), "r"(from) : "memory");
+}
+// The transposes of four 8x8 matrices of 16 bits are stored; lane l gives the address of row l%8 of the l/8-th.
+__device__ __forceinline__ void store_transposed(unsigned to, const unsigned* r) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};"
+                 ::"r"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
 }
 // Named barrier `id`, for the 128 threads of a warpgroup.
 __device__ __forceinline__ void warpgroup_sync(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }

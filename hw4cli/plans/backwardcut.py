@@ -8,8 +8,10 @@ from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.problem.workload import Workload
 
 KEYS = 2 * hopper.OWNED  # that a block owns
-# Bytes of sums of dQ of heads worked on together: of shared heads, of others without a mask; the best on an H200.
+# Bytes of sums of dQ of heads worked on together: of shared heads, of others without a mask; of more than 16 heads,
+# causal or not. The best on an H200.
 SHARED_SUMS, FULL_SUMS = 1 << 26, 1 << 24
+MANY_CAUSAL_SUMS, MANY_FULL_SUMS = 1 << 25, 1 << 23
 # Microseconds, as measured on an H200: for a tile of Q; for a task besides; from one tile of keys that adds to a tile
 # of dQ to the next; and for a megabyte of sums to be written, read and added.
 STEP, TASK, TURN, PER_MB = 2.4, 4.0, 2.8, 0.4
@@ -84,13 +86,13 @@ def tile_rows(work: Workload) -> int:
 
 def section(work: Workload) -> int:
     """Heads of K and V that are worked on together: more keep blocks from waiting for each other, fewer keep the sums
-    of dQ in the L2 cache, of which heads that are shared have more."""
-    if work.causal and work.heads == work.kv_heads:
-        return 16
+    of dQ in the L2 cache, of which heads that are shared have more, long ones more than short ones."""
     group = work.heads // work.kv_heads
     sums = FLOAT * hopper.columns(work) * work.most_rows * group
+    if group == 1 and work.causal:
+        return max(16, min(32, MANY_CAUSAL_SUMS // sums))
     if group == 1:
-        return max(4, min(16, FULL_SUMS // sums))
+        return max(4, min(16, FULL_SUMS // sums), min(64, MANY_FULL_SUMS // sums))
     return max(1 if work.causal else 8, min(16, SHARED_SUMS // sums))
 
 

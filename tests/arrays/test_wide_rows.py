@@ -115,7 +115,7 @@ def test_sequences_of_several_lengths_have_wide_rows_too(kernel, cc):
     q, k, v = random_words(work)
     outcome = run_half(work, q, k, v, kernel=kernel, cc=cc)
     assert [str(finding) for finding in outcome.findings] == []
-    for _, row, rows, key, keys, _ in spans:
+    for _, row, rows, key, keys, *_ in spans:
         part = [numbers(x, FLOAT16) for x in (q[:, :, row : row + rows], *(y[:, :, key : key + keys] for y in (k, v)))]
         o, _ = definition(*part, work.scale, None)
         assert np.abs(numbers(outcome.o[:, :, row : row + rows], FLOAT16) - o).max() <= ALLOWED[FLOAT16]

@@ -48,7 +48,7 @@ def assert_right(work, factor=1.0, seed=1, **options):
     outcome = run_half(work, q, k, v, **options)
     assert [str(finding) for finding in outcome.findings] == []
     assert outcome.finished
-    for b, row, rows, key, keys, offset in spans:
+    for b, row, rows, key, keys, offset, _ in spans:
         mine, theirs = slice(row, row + rows), slice(key, key + keys)
         parts = [numbers(x[b : b + 1, :, part], work.dtype) for x, part in ((q, mine), (k, theirs), (v, theirs))]
         o, lse = definition(parts[0], *map(np.nan_to_num, parts[1:]), work.scale, offset, work.window)

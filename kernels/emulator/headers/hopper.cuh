@@ -18,6 +18,9 @@ inline void store_box(const TensorMap& map, int column, int row, int head, int b
     memcpy(&tensor, &map, sizeof tensor);
     emu::store_tensor(tensor, first, from);
 }
+inline void store_transposed(unsigned to, const unsigned* r, EMU_HERE) {
+    emu::store_matrix<4>(EMU_SITE("stmatrix.trans"), to, r, true);
+}
 inline void warpgroup_sync(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, 128); }
 inline void pingpong_wait(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, 256); }
 inline void pingpong_arrive(int id, EMU_HERE) { emu::barrier_arrive(EMU_SITE("bar.arrive"), id, 256); }

@@ -51,10 +51,10 @@ inline void wgmma_rows(float (&c)[N][4], float (&more)[4], const unsigned* a, un
     emu::wgmma(EMU_SITE("wgmma"), wgmma_of(N + 1, blocks, a, 0, b, false));
 }
 template <int N>
-inline void wgmma_both_rows(float (&c)[N][4], unsigned long long a, unsigned long long b, int add, EMU_HERE) {
+inline void wgmma_rows_of_a(float (&c)[N][4], unsigned long long a, unsigned long long b, int add, EMU_HERE) {
     void* blocks[N];
     for (int n = 0; n < N; n++) blocks[n] = c[n];
-    emu::Wgmma what = wgmma_of(N, blocks, nullptr, a, b, false, add != 0);
+    emu::Wgmma what = wgmma_of(N, blocks, nullptr, a, b, true, add != 0);
     what.a_k_major = false;
     emu::wgmma(EMU_SITE("wgmma"), what);
 }
