@@ -8,7 +8,7 @@
 // one, whose place on the line goes into what the row's exponents lose anyway. Where the line bends within a tile, each
 // score gets its own.
 // SCORE_TANH: the tanh of small scores, as most are where a cap shall only tame a few, is a polynomial: the unit that has tanh has
-// exp2 to do. At least as near as tanh_fast, which others get.
+// exp2 to do. Nearer than tanh_fast, which others get.
 
 #include "halfgroup.cuh"
 #include "mma.cuh"
@@ -197,11 +197,11 @@ private:
         }
     }
 #if SCORE_TANH
-    // x (c0 + c1 x^2 ...), by which tanh(x) is to 2^-11.2 of itself up to 0.4, to 2^-12.1 up to 0.75; x is scale s.
+    // x (c0 + c1 x^2 ...), by which tanh(x) is to 2^-12.9 of itself up to 0.3, to 2^-13.9 up to 0.6; x is scale s.
     template <int DEGREE> __device__ __forceinline__ static void by_polynomial(Scores& S, float scale) {
         const float square = scale * scale, cube = scale * square;
-        const float c0 = scale * (DEGREE == 1 ? 0.99960171f : 0.9997852f), c1 = cube * (DEGREE == 1 ? -0.31317264f : -0.32629667f);
-        const float c2 = cube * square * 0.09735535f;
+        const float c0 = scale * (DEGREE == 1 ? 0.99987018f : 0.99993686f), c1 = cube * (DEGREE == 1 ? -0.32171331f : -0.33012805f);
+        const float c2 = cube * square * 0.10839791f;
         UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int e = 0; e < 4; e++) {
             const float s = S[n][e], squared = s * s;
             S[n][e] = s * fmaf(DEGREE == 1 ? c1 : fmaf(c2, squared, c1), squared, c0);
@@ -216,8 +216,8 @@ private:
         bool grows = false;
         UNROLL for (int h = 0; h < 2; h++) grows |= !(top[h] * scale <= fmaf(r.shift[h], p.unscale, p.room));
         calm = !ANY(grows);
-        if (!ANY(!(largest <= 0.4f))) by_polynomial<1>(S, scale);
-        else if (!ANY(!(largest <= 0.75f))) by_polynomial<2>(S, scale);
+        if (!ANY(!(largest <= 0.3f))) by_polynomial<1>(S, scale);
+        else if (!ANY(!(largest <= 0.6f))) by_polynomial<2>(S, scale);
         else UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int e = 0; e < 4; e++) S[n][e] = tanh_fast(S[n][e] * scale);
     }
 #endif

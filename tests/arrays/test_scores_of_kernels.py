@@ -149,7 +149,8 @@ WIDE = Named("wide", "float32", (2, 200, 336), (200 * 336, 336, 1), True)
 QUICKLY = {
     "a line": ("2 * s - slopes[h] * max(i - j, -9) + 0.1 * j", "", (SLOPES,), "SCORE_LINEAR"),
     "a steep line and rows of a mask": ("s - 2.5 * abs(i + Nk - Nq - j)", "rows[h, i, j]", (ROWS,), "SCORE_ACROSS"),
-    "a mild cap": ("30.0 * tanh(s / 30.0)", "", (), "SCORE_TANH"),
+    "a mild cap": ("CAP * tanh(s / CAP)", "", (), "SCORE_TANH"),  # of which all scores are below a quarter
+    "a cap": ("CAP * tanh(s / CAP)", "", (), "SCORE_TANH"),  # a half
     "a hard cap and a mask": ("0.7 * tanh(s / 0.7)", "rows[h, i, j] or i == j", (ROWS,), "SCORE_TANH"),
     "keys that all rows see": ("s + keys[b, j]", "", (KEYS,), "SCORE_SHARED"),
     "an array of float32": ("s + wide[h, i, j]", "", (WIDE,), "SCORE_SHARED"),
@@ -167,9 +168,12 @@ def test_half_changes_scores_by_tiles(kind):
         "wide": rng.standard_normal((2, 200, 336)).astype(np.float32),
     }
     views = tuple(given[one.name] for one in named)
-    score = Score(change, keep, named)
     plain = Workload(BFLOAT16, 2, 2, 1, 200, 336, 64, "mask" in kind, 136, window=250 if "mask" in kind else 0)
-    work, words = replace(plain, score=score), random_words(plain)
+    words = random_words(plain)
+    q, k, v = (numbers(x, BFLOAT16) for x in words)
+    cap = np.abs(q @ k.swapaxes(-1, -2)).max() / 8 * (4 if kind == "a mild cap" else 2)
+    score = Score(change.replace("CAP", f"{cap:.4}"), keep, named)
+    work = replace(plain, score=score)
     assert macro in plan16(work, DEVICES[90], "half").macros
     outcome = run_half(work, *words, kernel="half", cc=90, views=views)
     assert [str(finding) for finding in outcome.findings] == [] and outcome.finished
@@ -179,7 +183,6 @@ def test_half_changes_scores_by_tiles(kind):
         places = {"b": b, "h": h, "i": i, "j": j, "Nq": 200, "Nk": 336}
         return score.evaluate(s, places, read)[0], 1
 
-    q, k, v = (numbers(x, BFLOAT16) for x in words)
     o, lse, *_ = exact(q, q, k, v, evaluated, lambda b, h, i, j: visible(plain)[i, j])
     assert np.abs(numbers(outcome.o, BFLOAT16) - o).max() <= 2 * ALLOWED[BFLOAT16]
     there = np.isfinite(lse)
