@@ -94,7 +94,7 @@ template <class Work, class G> __device__ __forceinline__ void multiply_tiles(co
         if (threadIdx.x % 32 == 0) mbarrier_arrive(memory.own_empty(group));
         if (G::KEYS) {
             if (Work::FIRST) store(work.first, w.dk, t.batch, t.own_head, row, w.Nk, p.scale);
-            if (Work::SECOND) store(work.second, w.dv, t.batch, t.own_head, row, w.Nk, 1);
+            if (Work::SECOND) store(work.second, w.dv, t.batch, t.own_head, row, w.Nk, G::OVER_BIAS);
         } else {
             store(work.first, w.dq, t.batch, t.own_head, row, w.Nq, p.scale);
         }

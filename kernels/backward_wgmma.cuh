@@ -5,6 +5,7 @@
 // The macros come from hw4cli/plans/backwardwgmma.py: COLUMNS of the sums are computed, D rounded up to a multiple of 64.
 
 #include "hopper.cuh"
+#include "mma.cuh"
 #include "pairs.cuh"
 #include "mask.cuh"
 #include "platform.cuh"
@@ -49,6 +50,11 @@ struct TiledWork {
 };
 struct TiledParams : TiledMaps, TiledWork {};
 
+#if SCORED && SCORE_SLOPES
+constexpr bool SLOPED = true;
+#else
+constexpr bool SLOPED = false;
+#endif
 constexpr bool CLAIMS = COLUMNS > 128;  // blocks of two passes claim task after task (`counts`), as these are not equally long
 constexpr int SUBTILES = COLUMNS / 64, STEPS = COLUMNS / 16;  // of 64 columns, 128 bytes a row; of 16, as products take them
 static_assert(COLUMNS % 64 == 0 && COLUMNS >= D && COLUMNS <= 256 && D % 8 == 0, "rows of 16-byte chunks, as TMA copies them");
@@ -57,17 +63,20 @@ static_assert(COLUMNS % 64 == 0 && COLUMNS >= D && COLUMNS <= 256 && D % 8 == 0,
 // owned are keys, and beside the tiles come their rows' stats. AHEAD: a tile's scores are issued before the sums of the tile
 // before have been computed. EARLY_BLOCKS: of so many blocks of 8 queries of a tile, P is summed up while dP is computed.
 // TOGETHER: two groups own the same 64 keys, as the registers of one do not hold the sums of dK and of dV. One computes scores and
-// P, and hands P to the other one, which computes dP.
+// P, and hands P to the other one, which computes dP: as 2^14 P in fp16, which holds 11 bits of it down to 2^-28; times slopes, which may
+// be large, in float32.
 template <bool KEYS_OWNED, int GROUPS_OF_WARPS, int TILE, int BUFFERS, bool SCORES_AHEAD, int EARLY_BLOCKS = 0,
           bool OWNED_TOGETHER = false>
 struct Geometry {
     static constexpr bool KEYS = KEYS_OWNED, AHEAD = SCORES_AHEAD, TOGETHER = OWNED_TOGETHER;
+    static constexpr bool HALVES = TOGETHER && !SLOPED;
+    static constexpr float BIAS = HALVES ? 14 : 0, OVER_BIAS = HALVES ? 0x1p-14f : 1;  // P is held as 2^BIAS P
     static constexpr int EARLY = EARLY_BLOCKS;
     static constexpr int GROUPS = GROUPS_OF_WARPS, BC = TILE, STAGES = BUFFERS, BLOCK = 128 * (GROUPS + 1);
     static constexpr int SETS = TOGETHER ? 1 : GROUPS, BR = 64 * SETS;  // of 64 owned rows
     static constexpr unsigned OWN_BYTES = SUBTILES * 64 * 128, TILE_BYTES = SUBTILES * BC * 128;  // of one matrix
     static constexpr unsigned STATS_BYTES = KEYS ? BC * 8 : 0, STAGE_BYTES = 2 * TILE_BYTES + STATS_BYTES;
-    static constexpr unsigned HANDED_BYTES = TOGETHER ? 64 * BC * 4 : 0;  // of a tile's P
+    static constexpr unsigned HANDED_BYTES = TOGETHER ? 64 * BC * 4 : 0;  // of a tile's P, at most
     static constexpr unsigned STREAM_AT = SETS * 2 * OWN_BYTES, HANDED_AT = STREAM_AT + STAGES * 2 * TILE_BYTES;
     static constexpr unsigned STATS_AT = HANDED_AT + 2 * HANDED_BYTES, BARRIERS_AT = STATS_AT + STAGES * STATS_BYTES;
     // Of each group's registers, for the threads that claim tasks.
@@ -421,7 +430,8 @@ template <class G, bool HAS_FIRST = true, bool HAS_SECOND = G::KEYS> struct Grou
 #endif
         if (masked) mask<G::KEYS, 0, ALL>(S, seen, below, MINUS_INFINITY);
         UNROLL for (int i = 0; i < ALL; i++) UNROLL for (int h = 0; h < 2; h++) {
-            const float4 stats = stats_of(stats_at, i, h);
+            float4 stats = stats_of(stats_at, i, h);
+            if (G::HALVES) stats.x += G::BIAS, stats.z += G::BIAS;
             S[i][2 * h] = exp2_fast(fmaf(S[i][2 * h], to_log2, stats.x));
             S[i][2 * h + 1] = exp2_fast(fmaf(S[i][2 * h + 1], to_log2, stats.z));
         }
@@ -430,7 +440,19 @@ template <class G, bool HAS_FIRST = true, bool HAS_SECOND = G::KEYS> struct Grou
     __device__ __forceinline__ void hand_over(const G& memory, unsigned n) {
         const unsigned at = memory.handed(n) + threadIdx.x % 128 * 16;
         mbarrier_wait(WEIGHS ? memory.handed_empty(n) : memory.handed_full(n), n / 2 % 2 ^ WEIGHS);
-        UNROLL for (int i = 0; i < ALL; i++) {
+        if (G::HALVES) UNROLL for (int i = 0; i < ALL; i += 2) {
+            const unsigned mine = at + i / 2 * 128 * 16;
+            if (WEIGHS) {
+                const float *a = S[i], *b = S[i + 1];
+                store_shared(mine, uint4{halves(a[0], a[1]), halves(a[2], a[3]), halves(b[0], b[1]), halves(b[2], b[3])});
+            } else {
+                const Four x = load_shared(mine);
+                UNROLL for (int e = 0; e < 4; e++) {
+                    const float2 two = floats(__float_as_uint(x.v[e]));
+                    S[i + e / 2][e % 2 * 2] = two.x * G::OVER_BIAS, S[i + e / 2][e % 2 * 2 + 1] = two.y * G::OVER_BIAS;
+                }
+            }
+        } else UNROLL for (int i = 0; i < ALL; i++) {
             if (WEIGHS) {
                 float4 x{S[i][0], S[i][1], S[i][2], S[i][3]};
 #if SCORED && SCORE_SLOPES

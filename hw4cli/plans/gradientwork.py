@@ -272,7 +272,7 @@ def _by_groups(
         flops += 2 * hopper.OWNED * hopper.OWNED * cut.KEYS
         accesses += (HALF * hopper.OWNED * streamed + FLOAT * hopper.OWNED * hopper.OWNED) // WAVEFRONT
     if together:
-        accesses += accesses + 2 * FLOAT * hopper.OWNED * streamed // WAVEFRONT
+        accesses += accesses + 2 * HALF * hopper.OWNED * streamed // WAVEFRONT
     return {
         "shared": tiles * accesses * WAVEFRONT,
         "tensor_flops": tiles * flops,

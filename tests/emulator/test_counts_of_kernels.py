@@ -116,7 +116,7 @@ QUICK_ARRAYS = (("half_split", FEW, 80, 8), ("backward_mma", PAIRS, 80, 108))
 # What formulas of arrays leave out: scales of pieces, and numbers of tasks, of what is read and written; sums of rows,
 # of what is added. Of shared memory: barriers, and of one pass the zeros with which a block begins. A thread's loads of
 # one word one after the other count once: those of stats of wide rows, which have few buffers.
-BYTES, SHARED_BYTES = 0.02, {"backward_once": 0.2, "backward_atomic": 0.2, ("backward_wgmma", 256): 0.2}
+BYTES, SHARED_BYTES = 0.02, {"backward_once": 0.2, "backward_atomic": 0.2, ("backward_wgmma", 256): 0.3}
 
 
 def counted_arrays(kernel, work, cc, sms):
