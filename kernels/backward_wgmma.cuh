@@ -213,8 +213,8 @@ template <class G, class Work> __device__ __forceinline__ void each_task(const T
 // The same for a group. CLAIMS: of each task that the block's producer thread has claimed; its rows have come.
 template <class G, class Work>
 __device__ __forceinline__ void each_task_of_group(const TiledParams& p, const G& memory, int set, Work work) {
-    if (!CLAIMS) return each_task<G>(p, work);
-    for (unsigned n = 0;; n++) {
+    if constexpr (!CLAIMS) each_task<G>(p, work);
+    else for (unsigned n = 0;; n++) {
         mbarrier_wait(memory.own_full(set), n % 2);
         // Read by the lane that will arrive.
         const int task = __float_as_int(__shfl_sync(0xffffffffu, threadIdx.x % 32 ? 0 : load_shared2(memory.number(set)).x, 0));
@@ -249,8 +249,8 @@ template <class G> __device__ __forceinline__ void copy_tile(const TiledParams& 
 }
 // Calls work(task, its number) for this block's tasks. CLAIMS: for the next one that no block has claimed.
 template <class G, class Work> __device__ __forceinline__ void each_task_to_copy(const TiledParams& p, Work work) {
-    if (!CLAIMS) return each_task<G>(p, work);
-    for (int n; (n = atomicAdd(p.counts + G::KEYS, 1)) < count_of<G>(p);) work(task_of<G>(p, n), n);
+    if constexpr (!CLAIMS) each_task<G>(p, work);
+    else for (int n; (n = atomicAdd(p.counts + G::KEYS, 1)) < count_of<G>(p);) work(task_of<G>(p, n), n);
 }
 // The loop of the producer thread.
 template <class G> __device__ __forceinline__ void copy_tiles(const TiledParams& p, const PassMaps& maps, const G& memory) {
