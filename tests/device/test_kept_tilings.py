@@ -6,6 +6,7 @@ from types import SimpleNamespace
 import pytest
 
 from hw4cli.arrays.ongpu import tuned
+from hw4cli.device.tuning import store
 from hw4cli.device.tuning.store import Finding, Machine, Tilings, arrays, found, keep, keep_tiling, path_of
 from hw4cli.plans.half import Tiling, tiling
 from hw4cli.plans.kernels16 import ENTRIES16, plan16
@@ -43,6 +44,14 @@ def test_another_driver_compiler_or_gpu_finds_nothing(changed):
     keep_tiling(HERE, WORK, "half", OTHER)
     machine = Machine(**{**HERE.record(), **changed})
     assert planner(machine)(WORK, DEVICES[90]) == plan16(WORK, DEVICES[90])
+
+
+def test_the_file_is_read_when_a_gpu_is_opened_and_by_no_plan(monkeypatch):
+    keep_tiling(HERE, WORK, "half", OTHER)
+    plan = planner()
+    monkeypatch.setattr(store, "read_json", lambda path: pytest.fail("reads a file for a plan"))
+    for _ in range(2):
+        assert plan(WORK, DEVICES[90]) == plan16(WORK, DEVICES[90], "half", OTHER)
 
 
 def test_tilings_and_what_was_found_of_files_are_kept_beside_each_other():

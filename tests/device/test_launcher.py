@@ -46,6 +46,26 @@ def test_any_addresses_give_the_bytes_that_packing_them_gives():
         assert argument.filled(*addresses) == make(addresses)
 
 
+def test_a_struct_of_a_known_form_is_asked_for_once_and_another_twice():
+    asked = []
+
+    def of(number, form="<QQiiQ"):
+        def packed(addresses):
+            asked.append(addresses)
+            return struct.pack(form, addresses[0], number << 40, 1, number, addresses[1] + number * 64)
+
+        return packed
+
+    first = Argument(of(1), 2)
+    assert len(asked) == 2 and first.places == {(0, 0), (3, 1)}
+    for number, count in ((2, 1), (9, 1), (0x20, 2), (0x21, 2)):  # two of them look like addresses
+        asked.clear()
+        other = Argument(of(number), 2, first.places)
+        assert len(asked) == count and other.is_filled and other.places == first.places
+        assert other.filled(*ADDRESSES[:2]) == of(number)(ADDRESSES)
+    assert not Argument(lambda at: struct.pack("<QQ", at[0] >> 4, at[1]), 2, first.places).is_filled
+
+
 def test_a_number_that_looks_like_an_address_is_none():
     """As the words of a tensor map do in which sizes and types are packed."""
 
