@@ -203,7 +203,8 @@ class Call(NamedTuple):
     Scratch lies in memory of its own, or so many bytes `behind` the beginning of the LSE. `gaps`: not all that is made
     is written: the rest of an LSE is -inf, and of all else 0. `ways`: of arrays that a score names. `grown`: the call
     of the same Q with other keys and values, which it checks. `choose`: what gives the launches for these addresses of
-    q, k and v, and a stream's, where they depend on what is in the arrays."""
+    q, k and v, and a stream's, where they depend on what is in the arrays. `scores`: of the zeros in which gradients of
+    scores are written, where these are wanted."""
 
     library: Library
     device: int
@@ -216,6 +217,7 @@ class Call(NamedTuple):
     ways: tuple[Way, ...] = ()
     grown: "Callable[[Any, Any], Call | None] | None" = None
     choose: Callable[[tuple[int, int, int], int], Prepared] | None = None
+    scores: Any = None
 
 
 def call_of(
@@ -225,6 +227,7 @@ def call_of(
     lse: Any = None,
     gaps: bool = False,
     ways: tuple[Way, ...] = (),
+    scores: Any = None,
 ) -> Call | None:
     """The call that makes arrays such as these, of which `first` is given; None if it is not to be remembered."""
     if launches is None or not launches.is_filled:
@@ -232,11 +235,11 @@ def call_of(
     library, device = library_of(first), first.device or 0
     try:
         models = tuple(_model(library, x, device) for x in made)
-        of_lse = None if lse is None else _model(library, lse, device)
+        of_lse, of_scores = (None if x is None else _model(library, x, device) for x in (lse, scores))
         scratch = library.model((_floats(launches),), FLOAT32, device) if launches.scratch else None
     except RuntimeError:  # no memory for a model, for now
         return None
-    return Call(library, device, launches, models, of_lse, scratch, 0, gaps, ways)
+    return Call(library, device, launches, models, of_lse, scratch, 0, gaps, ways, scores=of_scores)
 
 
 def call_like(call: Call, launches: Prepared) -> Call | None:
@@ -269,7 +272,7 @@ def _model(library: Library, x: Any, device: int) -> Any:
 
 def forward(call: Call, q: Any, k: Any, v: Any, *beside: Any) -> Arrays | None:
     """O, and the LSE or None; None alone where the arrays must be checked. `beside`: arrays that a score names."""
-    library, device, launches, (of_o,), of_lse, of_scratch, behind, gaps, ways, _, choose = call
+    library, device, launches, (of_o,), of_lse, of_scratch, behind, gaps, ways, _, choose, _ = call
     address, new = library.address, library.new
     q_at, k_at, v_at = address(q), address(k), address(v)
     if (q_at | k_at | v_at) % ALIGNMENT or library.device() != device:
@@ -297,8 +300,8 @@ def forward(call: Call, q: Any, k: Any, v: Any, *beside: Any) -> Arrays | None:
 
 
 def backward(call: Call, do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *beside: Any) -> Arrays | None:
-    """dQ, dK and dV; None where the arrays must be checked."""
-    library, device, launches, (of_dq, of_dk, of_dv), _, of_scratch, _, gaps, ways, _, _ = call
+    """dQ, dK and dV, and the gradients of scores where they are wanted; None where the arrays must be checked."""
+    library, device, launches, (of_dq, of_dk, of_dv), _, of_scratch, _, gaps, ways, _, _, of_scores = call
     address, new = library.address, library.new
     q_at, k_at, v_at, o_at, do_at = address(q), address(k), address(v), address(o), address(do)
     if (q_at | k_at | v_at | o_at | do_at) % ALIGNMENT or library.device() != device:
@@ -311,11 +314,16 @@ def backward(call: Call, do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *bes
         scratch = new(of_scratch)  # which lives until all is enqueued
         scratch_at = address(scratch)
     if gaps:
-        for made in (dq, dk, dv):
-            library.fill(made, 0)
+        for x in (dq, dk, dv):
+            library.fill(x, 0)
+    made: Arrays = dq, dk, dv
+    if of_scores is not None:
+        scores = new(of_scores)
+        library.fill(scores, 0)
+        named, made = (*named, scores), (*made, scores)
     to = address(dq), address(dk), address(dv), *map(address, named), address(lse), scratch_at
     launches.enqueue((q_at, k_at, v_at, o_at, do_at, *to), library.stream(device))
-    return dq, dk, dv
+    return made
 
 
 def _named(address: Callable[[Any], int], ways: tuple[Way, ...], given: Arrays) -> Arrays | None:

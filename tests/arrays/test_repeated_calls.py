@@ -4,6 +4,7 @@ import math
 import random
 import sys
 from dataclasses import replace
+from functools import partial
 from types import SimpleNamespace
 
 import faketorch
@@ -484,6 +485,32 @@ def test_gradients_of_changed_scores_are_not_checked_again(driver, checks, name)
         assert is_checked(checks, call) != again
         for x in (do, q, k, v, o, lse, *(x for x in options.values() if isinstance(x, Tensor))):
             assert x.data_ptr().to_bytes(8, "little") in driver.launched[-1][2]
+    assert len(repeated.BACKWARD) == 1
+
+
+@pytest.mark.parametrize("shape", [(2, 4, 64, 64), (64, 64), (2, 1, 1, 64)], ids=str)
+def test_a_masks_gradient_is_that_of_scores_which_a_repeated_call_has_written(driver, checks, monkeypatch, shape):
+    """The launches get zeros of all scores; they are added up where the mask was broadcast."""
+    monkeypatch.setattr(backward, "of_mask", lambda scores, mask: (scores, mask))
+    asked = []
+    monkeypatch.setattr(backward, "summed", lambda *given: asked.append(given))
+    monkeypatch.setattr(backward._MaskGradient, "add", lambda *_: None)
+    monkeypatch.setattr(backward._MaskGradient, "found", None)
+    for again in (False, True, True):
+        (do, q, k, v, o), (lse,) = tensors(SHAPE, count=5), tensors(SHAPE[:3], np.float32, 1)
+        mask, found = one(shape), []
+        arrays, more = (do, q, k, v, o, lse), {"attn_mask": mask, "mask_gradient": True}
+        call = partial(
+            lambda found, *x, **more: found.extend(hw4cli.attention_backward(*x, **more)), found, *arrays, **more
+        )
+        assert is_checked(checks, call) != again
+        *made, dmask = found
+        words = np.frombuffer(driver.launched[-1][2], "<u8")
+        assert {x.data_ptr() for x in (do, q, k, v, o, lse, mask, *made)} <= {*words.tolist()}
+        if again:
+            scores, of = dmask
+            assert of is mask and scores.shape == SHAPE and not scores.array.any() and scores.data_ptr() in words
+            assert scores.dtype.name == "float32"
     assert len(repeated.BACKWARD) == 1
 
 

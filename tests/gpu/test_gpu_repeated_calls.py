@@ -193,6 +193,24 @@ def test_changed_scores_and_lengths_have_the_bits_of_checked_calls(name, dtype):
         assert (prepared(eager.FORWARD), prepared(eager.BACKWARD)) == (2, 1)
 
 
+@pytest.mark.parametrize("shape", [(130, 130), (2, 1, 130, 130), (1, 8, 130, 130)], ids=str)
+def test_a_mask_that_learns_gets_the_bits_of_a_checked_calls_gradient(shape):
+    def of(seed):
+        x = wanting([*tensors(seed, b=2, n=130), drawn(*shape, seed=seed)])
+        o = attention(*x, softcap=20.0)
+        return [o.detach(), *torch.autograd.grad(o, x, torch.ones_like(o) * 0.5)]
+
+    for seed in (1, 2, 3, 1):
+        found = of(seed)
+        if seed > 2:
+            assert prepared(eager.BACKWARD) == 1
+        kept = [(table, table._all, table._recent) for table in TABLES]
+        clear()
+        assert same(found, of(seed))
+        for table, every, recent in kept:
+            table._all, table._recent = every, recent
+
+
 def test_a_mask_is_read_by_each_call_and_each_replay_of_a_graph():
     x, mask = tensors(b=2, n=130), drawn(130, 130)
     for _ in range(3):

@@ -72,6 +72,9 @@ class Tensor:
         torch.allocated.append((name, shape))
         return empty(shape, DType(name), None)
 
+    def contiguous(self):
+        return self if self.array.flags.c_contiguous else Tensor(self.array.copy())
+
     def fill_(self, value):
         self.array[...] = value
 

@@ -74,11 +74,12 @@ def gradients(
     return _Gradients.forward(do, call, of_mask, *others, mask, *beside)
 
 
-def derive(tensors: Sequence[Tensor], options: Options, words: Words) -> tuple[Tensor, Tensor, Tensor]:
-    """dQ, dK and dV for dO, q, k, v, O and the LSE of such a call."""
+def derive(tensors: Sequence[Tensor], options: Options, words: Words, of_mask: bool = False) -> tuple[Tensor, ...]:
+    """dQ, dK and dV for dO, q, k, v, O and the LSE of such a call; and, if it is wanted, the mask's gradient."""
+    mask, words = (words.attn_mask, words._replace(attn_mask=None)) if of_mask else (None, words)
     (do, *others), (call, beside) = tensors, _with(options, words)
-    dq, dk, dv = _Gradients.apply(do, call, False, *others, None, *beside)
-    return dq, dk, dv
+    found: tuple[Tensor, ...] = _Gradients.apply(do, call, of_mask, *others, mask, *beside)
+    return found
 
 
 def _with(options: Options, words: Words) -> tuple[_Call, tuple[Any, ...]]:

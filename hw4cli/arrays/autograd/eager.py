@@ -42,6 +42,7 @@ FORWARD, BACKWARD = Calls(), Calls()
 Options = tuple[Any, ...]
 EVERY = ALL, ALL  # keys
 PLAIN_OPTIONS = 6  # without sequences of several lengths, and what becomes of scores
+PLAIN_TENSORS = 6  # dO, q, k, v, O and the LSE
 
 is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
@@ -103,7 +104,7 @@ def remember(tensors: tuple[Tensor, ...], o: Tensor, options: Options, kernel: s
     if not _is_on_gpu(q) or _is_watched() or is_compiling() or FORWARD.knows(options, tensors):
         return
     call = None
-    if _are_readable((q, k, v)) and not any(x.requires_grad and _is_grad_enabled() for x in beside):
+    if _are_readable((q, k, v)):
         with torch.no_grad():
             work, operands, ways, gaps = _described((q, k, v, o), options, beside)
             wants_lse = o.requires_grad
@@ -128,10 +129,10 @@ def _are_readable(tensors: tuple[Tensor, ...]) -> bool:
 
 
 def _described(
-    tensors: tuple[Tensor, ...], options: Options, beside: Sequence[Tensor]
+    tensors: tuple[Tensor, ...], options: Options, beside: Sequence[Tensor], gradient: bool = False
 ) -> tuple[Workload, tuple[Any, ...], tuple[Way, ...], tuple[bool, bool]]:
     """What tensors ask for that the checks have passed, of which the first three are q, k and v; all of them; how those
-    beside them are read; and whether there are rows, and rows or keys, of no sequence."""
+    beside them are read; and whether there are rows, and rows or keys, of no sequence. `gradient`: of a mask, too."""
     is_causal, _, align, scale, window, _, *more = options
     numbers, said = more or (None, None)
     packed = numbers is not None and numbers.packed
@@ -145,7 +146,7 @@ def _described(
         gaps = not sequences.fills_rows, not (sequences.fills_rows and sequences.fills_keys)
     if said is not None:
         left = numbers is not None and numbers.padding == LEFT and not packed
-        changes = scored(Words.of(said, beside), operands[0], of_score, packed=longest, left=left)
+        changes = scored(Words.of(said, beside), operands[0], of_score, packed=longest, left=left, gradient=gradient)
     return changes.of(work), operands, changes.ways, gaps
 
 
@@ -166,6 +167,9 @@ class Attention(torch.autograd.Function):  # type: ignore[misc]
         """dQ, dK and dV: as a repeated call if there was one, else by the operator. Where they are to be derived in
         turn, tensors that require a gradient are of another kind."""
         tensors, options = (do, *ctx.saved_tensors), ctx.options
+        if len(tensors) > PLAIN_TENSORS and ctx.needs_input_grad[-1]:  # of what is beside q, k and v, a mask alone
+            dq, dk, dv, dmask = _with_masks(tensors, options)
+            return (dq, dk, dv, *_NO_GRADIENTS[: len(tensors) - 5], dmask)
         call = BACKWARD.find(options, tensors)
         found = None if call is None else backward(call, *tensors)
         return (*(found or _gradients(tensors, options)), *_NO_GRADIENTS[: len(tensors) - 4])
@@ -232,3 +236,26 @@ def _gradients(tensors: tuple[Tensor, ...], options: Options) -> tuple[Tensor, T
             call = call_of(operands[0], launches, (dq, dk, dv), None, gaps[1], ways)
         BACKWARD.put(options, tensors, call)
     return dq, dk, dv
+
+
+def _with_masks(tensors: tuple[Tensor, ...], options: Options) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """dQ, dK and dV for the same tensors, of which an additive mask is the last, and that of the mask."""
+    key, mask = (options, True), tensors[-1]
+    call = BACKWARD.find(key, tensors)
+    found = None if call is None else backward(call, *tensors)
+    if found is not None:
+        return found[0], found[1], found[2], gradients.of_mask(found[3], mask)
+    do, q, k, v, o, lse, *beside = tensors
+    rows = q.shape[:-1]
+    sums = lse if lse.shape == rows else lse[: math.prod(rows)].view(rows)
+    dq, dk, dv, dmask = direct.derive((do, q, k, v, o, sums), *_asked(q, options, beside), of_mask=True)
+    if not (_is_grad_enabled() or _is_watched() or is_compiling() or BACKWARD.knows(key, tensors)):
+        call = None
+        shape = *rows, k.shape[-2]
+        if _are_readable((do, q, k, v, o)) and not _are_sequences(options) and gradients.fits(shape):
+            work, operands, ways, _ = _described((q, k, v, o, do, dq, dk, dv), options, beside, gradient=True)
+            scores = torch.empty(shape, dtype=torch.float32, device="meta")
+            launches = gradients.launches_for(work, operands)
+            call = call_of(operands[0], launches, (dq, dk, dv), ways=ways, scores=scores)
+        BACKWARD.put(key, tensors, call)
+    return dq, dk, dv, dmask

@@ -1,6 +1,7 @@
 """Gradients of attention of arrays: checks them, and computes dQ, dK and dV where they are."""
 
 import functools
+import math
 import threading
 from collections.abc import Iterator
 from typing import Any, Never
@@ -32,6 +33,7 @@ from hw4cli.plans.formulas import FLOAT
 from hw4cli.plans.gradients import GRADIENTS
 from hw4cli.problem.workload import BOTTOM_RIGHT, FLOAT32, Workload
 
+WHOLE = Asked(None, None, RIGHT, None, None)  # no sequences but batches
 SCORES_BYTES = 1 << 30  # of scores whose gradients are kept at once
 FLOAT32_FORWARD = "flash"  # the kernel of `attention` that rounds no more than float32 does, as gradients of it do
 
@@ -95,7 +97,7 @@ def attention_backward(
     if not softcap is arrays is score is keep is alibi_slopes is attn_mask is None or mask_gradient is not False:
         words = Words(score, keep, arrays, softcap, alibi_slopes, attn_mask)
         check_flags(mask_gradient=mask_gradient)
-    numbers = Asked(None, None, RIGHT, None, None)
+    numbers = WHOLE
     if not lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None:
         numbers = asked(lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k)
     elif not mask_gradient:
@@ -118,11 +120,12 @@ def _of_sequences(
     """The gradients of sequences of several lengths, or of whole arrays whose scores are changed: all arguments are
     checked before any is computed."""
     said = () if words is None else words.kind
-    key = causal, align, scale, layout, kernel, True, window, *numbers, *(said or ())
-    is_known = type(causal) is bool and are_plain(key[:5]) and said is not None and not mask_gradient
+    key = causal, align, scale, layout, kernel, True, window, mask_gradient, *numbers, *(said or ())
+    is_known = type(causal) is bool and are_plain(key[:5]) and said is not None
+    is_known = is_known and (not mask_gradient or numbers == WHOLE)
     beside = words.beside if words is not None and is_known else ()
     if (found := _repeated(key, (*arrays, *beside), is_known)) is not None:
-        return found
+        return (*found[:3], of_mask(found[3], beside[-1])) if mask_gradient else found
     do, q, k, v, o, lse = arrays
     _check_options(causal, layout, kernel)
     packed = numbers.packed
@@ -151,33 +154,26 @@ def _of_sequences(
             call = call_of(given[0], launches, results, gaps=not all(fills), ways=changes.ways)
             BACKWARD.put(key, (*arrays, *beside), call)
         return results[0], results[1], results[2]
-    of_mask = _MaskGradient(changes.mask, given[0]) if mask_gradient else None
-    for part in _limited(sequences, work) if of_mask else sequences.parts:
+    added = _MaskGradient(changes.mask, given[0]) if mask_gradient else None
+    for part in _limited(sequences, work) if added else sequences.parts:
         of_do, of_q, of_o, dq = (part_of(x, layout, sequences, part) for x in (do, q, o, results[0]))
         of_k, of_v, dk, dv = (part_of(x, layout, sequences, part, keys=True) for x in (k, v, *results[1:]))
         sums = lse_of(lse, sequences, part)
         sums = sums.contiguous() if hasattr(sums, "contiguous") else sums.copy()
         of_part = of_do, of_q, of_k, of_v, of_o, sums
         some, dscore = changes.of_batches(part.first.number), None
-        if of_mask:
+        if added:
             dscore = empty_like(given[0], (part.batches, work.heads, part.first.rows, part.first.keys), FLOAT32)
             dscore[...] = 0
-        _gradients(
-            of_part,
-            causal,
-            align,
-            scale,
-            layout,
-            kernel,
-            window,
-            whole=True,
-            results=(dq, dk, dv),
-            changes=some,
-            dscore=dscore,
-        )
-        if of_mask:
-            of_mask.add(dscore, part)
-    return (*results, of_mask.found) if of_mask else (results[0], results[1], results[2])
+        launches = _computed(
+            of_part, causal, align, scale, layout, kernel, window, results=(dq, dk, dv), changes=some, dscore=dscore
+        )[1]
+        if added:
+            added.add(dscore, part)
+        if added and is_known and launches and part.batches == work.batch:
+            call = call_of(given[0], launches, results, ways=changes.ways, scores=dscore)
+            BACKWARD.put(key, (*arrays, *beside), call)
+    return (*results, added.found) if added else (results[0], results[1], results[2])
 
 
 def _limited(sequences: Sequences, work: Workload) -> Iterator[Part]:
@@ -206,6 +202,16 @@ class _MaskGradient:
     def found(self) -> Any:
         """Of the mask's shape and type."""
         return cast(self._sums.reshape(self._mask.shape), self._mask.dtype)
+
+
+def fits(scores: tuple[int, ...]) -> bool:
+    """Whether the gradients of so many scores are kept at once."""
+    return FLOAT * math.prod(scores) <= SCORES_BYTES
+
+
+def of_mask(dscore: Any, mask: Any) -> Any:
+    """The gradient of an additive mask, of its shape and type."""
+    return cast(summed(dscore, mask) + 0, mask.dtype)  # 0 has no sign, as where parts are added up
 
 
 def summed(dscore: Any, mask: Any) -> Any:
@@ -244,18 +250,40 @@ def _gradients(
     window: Window | None,
     whole: bool,
     words: Words | None = None,
-    results: tuple[Any, ...] = (),
-    changes: Scored = NOTHING,
-    dscore: Any = None,
 ) -> tuple[Any, Any, Any]:
-    """dQ, dK and dV, in new arrays, or in `results` where what becomes of scores is known already; `dscore`: where the
-    gradient of changed scores is written."""
+    """dQ, dK and dV, in new arrays."""
     said: tuple[Any, ...] | None = () if words is None else words.kind
-    is_known = type(causal) is bool and are_plain((align, scale, layout, kernel)) and not results and said is not None
+    is_known = type(causal) is bool and are_plain((align, scale, layout, kernel)) and said is not None
     options = causal, align, scale, layout, kernel, whole, window, *(said or ())
     beside = words.beside if words is not None and is_known else ()
     if (found := _repeated(options, (*arrays, *beside), is_known)) is not None:
-        return found
+        return found[0], found[1], found[2]
+    results, launches, changes, like_q = _computed(
+        arrays, causal, align, scale, layout, kernel, window, whole=whole, words=words
+    )
+    if is_known and launches:
+        BACKWARD.put(options, (*arrays, *beside), call_of(like_q, launches, results, ways=changes.ways))
+    return results[0], results[1], results[2]
+
+
+def _computed(
+    arrays: tuple[Any, ...],
+    causal: bool,
+    align: str,
+    scale: float | None,
+    layout: str,
+    kernel: str,
+    window: Window | None,
+    *,
+    whole: bool = True,
+    words: Words | None = None,
+    results: tuple[Any, ...] = (),
+    changes: Scored = NOTHING,
+    dscore: Any = None,
+) -> tuple[tuple[Any, ...], Prepared | None, Scored, Operand]:
+    """dQ, dK and dV, in new arrays, or in `results` where what becomes of scores is known already; `dscore`: where the
+    gradient of changed scores is written. With them the launches, as of `backward_on_gpu`, what becomes of scores, and
+    q."""
     do, q, k, v, o, lse = arrays
     _check_options(causal, layout, kernel)
     given = _operands((q, k, v, o, do), layout)
@@ -268,22 +296,20 @@ def _gradients(
     log_sums = _checked_lse(lse, work, like_q)
     results = results or tuple(empty_like(x, tuple(x.array.shape)) for x in given[:3])
     made = tuple(operand(name, x, layout) for name, x in zip(("dq", "dk", "dv"), results, strict=True))
+    launches = None
     if like_q.library == NUMPY:
         backward_on_cpu(work, given, lse, made, whole, changes.views, dscore)
     else:
-        launches = backward_on_gpu(
-            work, given, log_sums, made, kernel, whole, changes.views, 0 if dscore is None else address_of(dscore)
-        )
-        if is_known and launches:
-            BACKWARD.put(options, (*arrays, *beside), call_of(like_q, launches, results, ways=changes.ways))
-    return results[0], results[1], results[2]
+        at = 0 if dscore is None else address_of(dscore)
+        launches = backward_on_gpu(work, given, log_sums, made, kernel, whole, changes.views, at)
+    return results, launches, changes, like_q
 
 
-def _repeated(options: tuple[Any, ...], arrays: tuple[Any, ...], is_known: bool) -> tuple[Any, Any, Any] | None:
-    """dQ, dK and dV, if there was a call with these options, which are plain, and arrays of these kinds."""
+def _repeated(options: tuple[Any, ...], arrays: tuple[Any, ...], is_known: bool) -> tuple[Any, ...] | None:
+    """dQ, dK and dV, and the gradients of scores where these are wanted, if there was a call with these options, which
+    are plain, and arrays of these kinds."""
     call = BACKWARD.find(options, arrays) if is_known else None
-    found = backward(call, *arrays) if call is not None else None
-    return None if found is None else (found[0], found[1], found[2])
+    return backward(call, *arrays) if call is not None else None
 
 
 def _check_options(causal: bool, layout: str, kernel: str) -> None:

@@ -329,15 +329,41 @@ def test_a_mask_that_is_changed_before_the_backward_pass_is_refused(planned):
         assert forward.calls == again
 
 
-def test_a_mask_that_wants_a_gradient_gets_it(planned):
-    forward, _ = planned({}, {"attn_mask": (10, 10)})
-    x = tensors()
-    for again in range(2):
-        plain, wanting = torch.zeros(10, 10), torch.zeros(10, 10, requires_grad=True)
-        attention(*x, plain)
-        attention(*x, wanting).sum().backward()
-        assert wanting.grad.shape == (10, 10)
-        assert forward.calls == again
+@pytest.mark.parametrize("shape", [(10, 10), (2, 1, 10, 10), (2, 3, 10, 10)], ids=str)
+def test_a_mask_that_learns_gets_its_gradient_from_the_launches_too(planned, monkeypatch, shape):
+    forward, backward = planned({"softcap": 2.0}, {"attn_mask": shape})
+    asked = []
+    scored = eager.scored
+    monkeypatch.setattr(eager, "scored", lambda *a, **more: asked.append(more["gradient"]) or scored(*a, **more))
+
+    def enqueue(addresses, stream):
+        """With the gradients of all scores behind the mask, which are zeros before."""
+        if len(addresses) == 11:
+            Arrays.enqueue(backward, addresses, stream)
+            return
+        backward.calls += 1
+        q, k, v, o, do, *made = (array(at, SHAPE) for at in addresses[:8])
+        scores, lse = array(addresses[9], (2, 3, 10, 10)), array(addresses[10], SHAPE[:3])
+        assert not scores.any()
+        mask = np.broadcast_to(array(addresses[8], shape), scores.shape)
+        options = {"softcap": 2.0, "attn_mask": mask, "mask_gradient": True, "align": "top-left"}
+        found = hw4cli.attention_backward(do, q, k, v, o, lse, **options)
+        for to, one in zip((*made, scores), found, strict=True):
+            to[...] = one
+
+    monkeypatch.setattr(backward, "enqueue", enqueue)
+    never = torch.tensor(SHAPE[3] ** -0.5)
+    for again in range(4):
+        x, mask = tensors(again), torch.randn(shape)
+
+        def of(x, scale=None, mask=mask):
+            return both([*x, mask], lambda q, k, v, m, is_causal: attention(q, k, v, m, softcap=2.0, scale=scale))
+
+        assert close(of(x), of(x, never))
+        assert (forward.calls, backward.calls) == (again, max(0, again - 1))
+        attention(*x, mask, softcap=2.0)  # of one that does not learn: another kind
+        forward.calls = again
+    assert asked == [False, False, True]
 
 
 def test_gradients_of_changed_scores_have_no_derivative(planned):
