@@ -105,7 +105,7 @@ struct Geometry {
     __device__ __forceinline__ void make_barriers() const {
         if (SEQUENCES) mbarrier_init<4 * GROUPS>(cleared());
         for (int g = 0; g < SETS; g++) mbarrier_init<1>(own_full(g)), mbarrier_init<4 * GROUPS / SETS>(own_empty(g));
-        if (TOGETHER) for (int n = 0; n < 2; n++) mbarrier_init<4>(handed_full(n)), mbarrier_init<4>(handed_empty(n));
+        if (TOGETHER) for (int n = 0; n < 2; n++) mbarrier_init<128>(handed_full(n)), mbarrier_init<128>(handed_empty(n));
         for (int n = 0; n < STAGES; n++) mbarrier_init<1>(full(n)), mbarrier_init<4 * GROUPS>(empty(n));
         fence_mbarrier_init();
     }
@@ -464,8 +464,8 @@ template <class G, bool HAS_FIRST = true, bool HAS_SECOND = G::KEYS> struct Grou
                 UNROLL for (int e = 0; e < 4; e++) S[i][e] = x.v[e];
             }
         }
-        __syncwarp();
-        if (threadIdx.x % 32 == 0) mbarrier_arrive(WEIGHS ? memory.handed_full(n) : memory.handed_empty(n));
+        // Every lane, though one behind __syncwarp would do: racecheck does not see the others' accesses ordered by its arrival.
+        mbarrier_arrive(WEIGHS ? memory.handed_full(n) : memory.handed_empty(n));
     }
     // From scores that are complete and dP that is being computed: issues what the tile adds to the sums. TOGETHER, from scores or
     // dP that are being computed.
