@@ -190,7 +190,10 @@ def attention(
     launches = _compute(work, (*operands, o), lse, kernel, allowed, reach, changes.views)
     mask = causal, align, scale, window
     if options and launches:
-        FORWARD.put(options, given, _call(launches, work, (*operands, o), lse, changes, kernel, mask))
+        call = _call(launches, work, (*operands, o), lse, changes)
+        if call and allowed is None:  # else the kernel depends on the number of keys
+            call = growing(call, work, (*operands, o), kernel, mask)
+        FORWARD.put(options, given, call)
     return (result, lse) if return_lse else result
 
 
@@ -431,21 +434,14 @@ def launches_for(
 
 
 def _call(
-    launches: Prepared | Depending,
-    work: Workload,
-    operands: Operands,
-    lse: Any,
-    changes: Scored,
-    kernel: str,
-    mask: tuple[Any, ...],
+    launches: Prepared | Depending, work: Workload, operands: Operands, lse: Any, changes: Scored
 ) -> Call | None:
     """The call that writes O, the last operand, and the LSE unless it is None, as it is remembered."""
     q, o = operands[0], operands[3].array
     if isinstance(launches, Depending):
         call = call_of(q, launches.launches, (o,), lse)
         return call and call._replace(choose=launches.by_range)
-    call = call_of(q, launches, (o,), lse, ways=changes.ways)
-    return call and growing(call, work, operands, kernel, mask)
+    return call_of(q, launches, (o,), lse, ways=changes.ways)
 
 
 def growing(call: Call, work: Workload, operands: Operands, kernel: str, mask: tuple[Any, ...]) -> Call:
@@ -458,17 +454,19 @@ def growing(call: Call, work: Workload, operands: Operands, kernel: str, mask: t
     layout, device = first.layout, first.device or 0
 
     def grown(k: Any, v: Any) -> Call | None:
-        """None where the arrays must be checked."""
-        if is_capturing(first.library):
+        """None where the arrays must be checked: that says what is wrong, or copies what kernels cannot read."""
+        if is_capturing(first.library) or call.library.device() != device:
             return None
-        of_keys = operand("k", k, layout), operand("v", v, layout)
-        found = workload_of((first, *of_keys), *mask)
-        for x in of_keys:
-            check_rows(x)
-        if found.dv or found.d != work.d:
+        try:
+            of_keys = operand("k", k, layout), operand("v", v, layout)
+            found = workload_of((first, *of_keys), *mask)
+            for x in of_keys:
+                check_rows(x)
+        except (TypeError, ValueError):
             return None
-        cuda = import_cupy().cuda
-        cuda.runtime.setDevice(device)
+        if (found.d, found.dv, found.kv_heads) != (work.d, work.dv, work.kv_heads):
+            return None
+        import_cupy().cuda.runtime.setDevice(device)  # a thread that has called nothing yet has no context
         launches = _opened(device)[0].prepared(found, tuple(x.strides[:3] for x in (first, *of_keys, o)), kernel)
         return call_like(call, launches)
 

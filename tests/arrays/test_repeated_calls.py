@@ -416,6 +416,33 @@ def test_keys_that_kernels_cannot_read_are_refused_in_the_middle_of_decoding(dri
     hw4cli.attention(q, K[:, :, :102], V[:, :, :102])
 
 
+def test_keys_that_are_not_like_the_last_ones_are_checked_in_the_middle_of_decoding(driver, monkeypatch):
+    """hw4cli.torch copies keys that kernels cannot read, and says itself whether heads may be shared. Where another GPU
+    is the current one, it stays that."""
+    q, K, V = cache(1, heads=8), cache(400), cache(400)
+    hw4cli.attention(q, K[:, :, :100], V[:, :, :100])
+    (call,) = repeated.FORWARD._growing.values()
+    shifted = Tensor(faketorch.empty((2 * 2 * 102 * 64 + 4,), "float16", None).array[4:].reshape(2, 2, 102, 64))
+    once = Tensor(np.broadcast_to(cache(102, heads=1).array, (2, 2, 102, 64)))
+    fewer = cache(102, heads=1)
+    assert call.grown(K[:, :, :102], V[:, :, :102]) is not None
+    for k, v in ((shifted, V[:, :, :102]), (once, once), (fewer, fewer), (K[:, :, :102], V[:, :, :103])):
+        assert call.grown(k, v) is None
+    monkeypatch.setattr(faketorch.torch, "current", 1)
+    before = len(faketorch.has_context)
+    assert call.grown(K[:, :, :103], V[:, :, :103]) is None
+    assert len(faketorch.has_context) == before
+
+
+def test_an_error_that_is_allowed_chooses_the_kernel_for_each_number_of_keys(driver, checks):
+    K, V, q = cache(3000), cache(3000), cache(1, heads=8)
+    options = {"max_error": 1e-3, "bounds": (1.0, 1.0, 1.0)}
+    for rows in (2000, 2001):
+        driver.launched.clear()
+        assert is_checked(checks, lambda: hw4cli.attention(q, K[:, :, :rows], V[:, :, :rows], **options))  # noqa: B023
+        assert {symbol for symbol, *_ in driver.launched} == {"half_cores"}
+
+
 def test_steps_of_decoding_share_what_was_compiled_and_found_about_it(driver):
     gpu = attention._open(0)[0].gpu
     K, V, q = cache(2300), cache(2300), cache(1, heads=8)
