@@ -433,9 +433,7 @@ def launches_for(
         return half.prepared(work, tuple(x.strides[:3] for x in operands), kernel)
 
 
-def _call(
-    launches: Prepared | Depending, work: Workload, operands: Operands, lse: Any, changes: Scored
-) -> Call | None:
+def _call(launches: Prepared | Depending, work: Workload, operands: Operands, lse: Any, changes: Scored) -> Call | None:
     """The call that writes O, the last operand, and the LSE unless it is None, as it is remembered."""
     q, o = operands[0], operands[3].array
     if isinstance(launches, Depending):

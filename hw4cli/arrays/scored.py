@@ -30,6 +30,7 @@ from hw4cli.problem.scores import (
     Named,
     Score,
     parsed,
+    put,
 )
 from hw4cli.problem.workload import FLOAT32, Workload
 
@@ -210,7 +211,7 @@ def _composed(score: str, keep: str, cap: float | None, slopes: str, kept: str, 
     ]
     change = _tree(SCORE)
     for step in filter(None, steps):
-        change = _Put(SCORE, change).visit(_tree(step))
+        change = put(SCORE, change, _tree(step))
     parts = [part for part in (keep, f"{MASK}[{kept}]" if kept else "") if part]
     text, kept = ast.unparse(change), " and ".join(f"({part})" for part in parts)
     return "" if text == SCORE else text, kept
@@ -229,17 +230,6 @@ def _made(change: str, keep: str, arrays: tuple[Named, ...], gradient: bool) -> 
 
 def _tree(words: str) -> ast.expr:
     return ast.parse(words, mode="eval").body
-
-
-class _Put(ast.NodeTransformer):
-    """Puts an expression in the place of a name."""
-
-    def __init__(self, name: str, tree: ast.expr) -> None:
-        self._name, self._tree = name, tree
-
-    def visit_Name(self, node: ast.Name) -> ast.expr:
-        """The expression, or the name."""
-        return self._tree if node.id == self._name else node
 
 
 # ---- Arrays

@@ -66,8 +66,7 @@ class Sequences(NamedTuple):
         """Of packed arrays, how many sequences there are, and the most rows and keys of one; None for others."""
         if not self.packed:
             return None
-        rows, keys = ((getattr(span, what) for span in self.spans) for what in ("rows", "keys"))
-        return len(self.spans), max(rows), max(keys)
+        return len(self.spans), max(span.rows for span in self.spans), max(span.keys for span in self.spans)
 
     @property
     def fills_rows(self) -> bool:

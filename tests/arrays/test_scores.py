@@ -113,6 +113,26 @@ def test_packed_sequences_are_those_of_padded_arrays(name):
         assert np.abs(found[5] - summed(whole, case.asked["attn_mask"])).max() <= 2e-5
 
 
+@pytest.mark.parametrize(("rows", "keys"), [([3, 2, 1], [4, 7, 5]), ([6, 2, 1], [1, 3, 2])], ids=str)
+def test_a_mask_of_packed_sequences_has_the_rows_and_keys_of_the_longest(rows, keys):
+    (do, q, k, v), rng = arrays(sum(rows), sum(keys), batch=1), np.random.default_rng(3)
+    starts = [[0, *np.cumsum(lengths).tolist()] for lengths in (rows, keys)]
+    given, asked = [x[0] for x in (do, q, k, v)], {"cu_seqlens_q": starts[0], "cu_seqlens_k": starts[1]}
+    mask = rng.standard_normal((3, 1, max(rows), max(keys)), np.float32)
+    found, dmask = computed(*given, masked=True, attn_mask=mask, **asked), np.zeros_like(mask)
+    for n, (a, b) in enumerate(zip(*map(pairwise, starts), strict=True)):
+        of_rows, of_keys = slice(*a), slice(*b)
+        parts = [x[:, :, some] for x, some in zip((do, q, k, v), (of_rows, of_rows, of_keys, of_keys), strict=True)]
+        alone = computed(*parts, masked=True, attn_mask=mask[n : n + 1, :, : rows[n], : keys[n]])
+        places = of_rows, of_rows, of_rows, of_keys, of_keys
+        assert_right([x[None, :, some] for x, some in zip(found, places, strict=False)], alone)
+        dmask[n, :, : rows[n], : keys[n]] = alone[5][0]
+    np.testing.assert_allclose(found[5], dmask, atol=2e-5)
+    for short in (mask[:, :, : max(rows) - 1], mask[..., : max(keys) - 1]):
+        with pytest.raises(ValueError, match=rf"of the longest ones, here \(3, 4, {max(rows)}, {max(keys)}\)"):
+            attention(*given[1:], attn_mask=short, **asked)
+
+
 def test_the_gradient_of_a_mask_of_packed_sequences_is_that_of_few_at_a_time(monkeypatch):
     (do, q, k, v), mask = arrays(60, 60, batch=1), cases(6, 4, 10, 10)["an additive mask"].asked["attn_mask"]
     asked = {"cu_seqlens_q": range(0, 61, 10), "cu_seqlens_k": range(0, 61, 10), "attn_mask": mask}

@@ -110,6 +110,8 @@ def attention(
     refuse("attention", not_supported)
     check_flags(is_causal=is_causal, enable_gqa=enable_gqa)
     check_align(align)
+    if kernel is not None and not isinstance(kernel, str):
+        raise TypeError(f"kernel is {kernel!r}: give the name of one, or None")
     if scale is not None and type(scale) is not float:
         scale = checked_number("scale", scale)
     if checked_number("dropout_p", dropout_p):

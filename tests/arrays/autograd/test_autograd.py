@@ -429,6 +429,7 @@ def test_not_a_number_in_one_head_stays_there():
         ({"is_causal": "yes"}, TypeError, "is_causal is 'yes': give True or False"),
         ({"is_causal": 1}, TypeError, "is_causal is 1: give True or False"),
         ({"enable_gqa": None}, TypeError, "enable_gqa is None: give True or False"),
+        ({"kernel": 3}, TypeError, "kernel is 3: give the name of one, or None"),
         ({"dropout_p": "none"}, TypeError, "dropout_p is 'none': give a number"),
         ({"scale": "x"}, TypeError, "scale is 'x': give a number"),
         ({"scale": -1.0}, ValueError, r"scale is -1: it must be a positive number"),
