@@ -1,7 +1,7 @@
 // tablewriter: bytes that a launch is passed go to the GPU's memory.
 //
-// Tables of sequences are copied from the host's memory. A CUDA graph would read that again whenever it is replayed, and nobody knows
-// how long it is; a launch's argument is the graph's own. So where a stream is captured, launches of this kernel write the table.
+// Tables of sequences are copied from the host's memory. A CUDA graph would read that again whenever it is replayed, when it may be
+// gone; a launch's argument is the graph's own. So where a stream is captured, launches of this kernel write the table.
 // Geometry: one block, whose threads write word after word.
 // Shared:   none.
 // Limits:   4 KB of arguments, as all GPUs allow; hw4cli/plans/tables.py cuts longer tables.

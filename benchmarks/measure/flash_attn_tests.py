@@ -13,6 +13,7 @@ import argparse
 import contextlib
 import importlib.util
 import itertools
+import math
 import multiprocessing
 import queue
 import random
@@ -25,8 +26,8 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
-from benchmarks.measure.scripts import end_with, new_file, say, write_record
-from hw4cli.errors import MachineError
+from benchmarks.measure.scripts import at_least_one, end_with, new_file, say, write_record
+from hw4cli.errors import InputError, MachineError
 from hw4cli.lab.record import heading
 from hw4cli.problem.workload import WIDEST
 
@@ -299,20 +300,22 @@ def counted(suite: Suite, made: ModuleType) -> Counter[str]:
 
 def drawn(suite: Suite, made: ModuleType, count: int, seed: int, longest: int) -> Iterator[Drawn]:
     """So many tests with parameters, each of all that are computed, and have no more rows and keys, as likely as
-    another."""
+    another. Raises InputError if there is none."""
+
+    def is_drawn(name: str, given: dict[str, Any]) -> bool:
+        sizes = [value for key, value in given.items() if key.startswith("seqlen")]
+        return not suite.refusal(name, given) and max(sizes, default=WHOLE) <= longest
+
     draw = random.Random(seed)
-    tests = {name: choices(test) for name, test in all_tests(made).items()}
-    tests = {
-        name: one
-        for name, one in tests.items()
-        if any(not suite.refusal(name, x) for x in parameters(vars(made)[name]))
-    }
-    weights = [max(1, len([*itertools.product(*map(range, map(len, one)))])) for one in tests.values()]
+    every = all_tests(made)
+    tests = {name: choices(test) for name, test in every.items() if any(is_drawn(name, x) for x in parameters(test))}
+    if not tests:
+        raise InputError(f"{suite.file} has no test of at most {longest:,} rows and keys: give a larger --longest")
+    weights = [math.prod(map(len, one)) for one in tests.values()]
     while count:
         name = draw.choices([*tests], weights)[0]
         given = {key: value for one in tests[name] for key, value in draw.choice(one).items()}
-        sizes = [value for key, value in given.items() if key.startswith("seqlen")]
-        if not suite.refusal(name, given) and max(sizes, default=WHOLE) <= longest:
+        if is_drawn(name, given):
             count -= 1
             yield name, given
 
@@ -375,9 +378,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n\n")[0])
     parser.add_argument("checkout", type=Path)
     parser.add_argument("--hopper", action="store_true", help="the tests of FlashAttention 3")
-    parser.add_argument("--sample", type=int, default=3000)
+    parser.add_argument("--sample", type=at_least_one, default=3000)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--jobs", type=int, default=8)
+    parser.add_argument("--jobs", type=at_least_one, default=8)
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no test after so many")
     parser.add_argument("--longest", type=int, default=10**6, help="draw no test of more rows or keys")
     parser.add_argument("--device", choices=("cuda", "cpu"), default="cuda")

@@ -24,7 +24,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-from benchmarks.measure.scripts import end_with
+from benchmarks.measure.scripts import at_least_one, end_with
 from hw4cli.errors import InputError, MachineError
 
 TOOLS = ("racecheck", "memcheck", "synccheck", "initcheck")
@@ -47,7 +47,7 @@ def build(words: Sequence[str]) -> None:
     parser = suites.options_of(argparse.ArgumentParser(description="Compile a suite's programs by nvcc."))
     parser.add_argument("--name", required=True, help="the suite's, in the record")
     parser.add_argument("-o", "--output", type=Path, required=True)
-    parser.add_argument("--jobs", type=int, default=2)
+    parser.add_argument("--jobs", type=at_least_one, default=2)
     parser.add_argument("--only", default="", help="a regular expression: these programs, again")
     given = parser.parse_args(words[:split])
     if not given.folder.is_dir():
@@ -121,7 +121,7 @@ def run(words: Sequence[str]) -> None:
     parser.add_argument("-o", "--output", type=Path, required=True)
     parser.add_argument("--seconds", type=float, default=12.0, help="a run")
     parser.add_argument("--wall", type=float, default=290.0, help="all of it")
-    parser.add_argument("--jobs", type=int, default=12)
+    parser.add_argument("--jobs", type=at_least_one, default=12)
     parser.add_argument("--tool", action="append", choices=TOOLS, help="these alone, in this order")
     parser.add_argument("--suite", action="append", default=[], help="these alone")
     given = parser.parse_args(words)

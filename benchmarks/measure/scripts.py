@@ -31,6 +31,13 @@ def new_file(text: str) -> Path:
     return path
 
 
+def at_least_one(text: str) -> int:
+    """A whole number from 1 on, as an argument."""
+    if not text.isdecimal() or not int(text):
+        raise argparse.ArgumentTypeError(f"{text} is no whole number from 1 on")
+    return int(text)
+
+
 def write_record(path: Path, record: object) -> None:
     """Write a record as JSON, whole or not at all. Raises as hw4cli.system.files.write_text does."""
     write_text(path, record_text(record))

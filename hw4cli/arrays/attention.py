@@ -190,7 +190,7 @@ def attention(
     launches = _compute(work, (*operands, o), lse, kernel, allowed, reach, changes.views)
     mask = causal, align, scale, window
     if options and launches:
-        call = _call(launches, work, (*operands, o), lse, changes)
+        call = _call(launches, (*operands, o), lse, changes)
         if call and allowed is None:  # else the kernel depends on the number of keys
             call = growing(call, work, (*operands, o), kernel, mask)
         FORWARD.put(options, given, call)
@@ -433,7 +433,7 @@ def launches_for(
         return half.prepared(work, tuple(x.strides[:3] for x in operands), kernel)
 
 
-def _call(launches: Prepared | Depending, work: Workload, operands: Operands, lse: Any, changes: Scored) -> Call | None:
+def _call(launches: Prepared | Depending, operands: Operands, lse: Any, changes: Scored) -> Call | None:
     """The call that writes O, the last operand, and the LSE unless it is None, as it is remembered."""
     q, o = operands[0], operands[3].array
     if isinstance(launches, Depending):

@@ -4,10 +4,14 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers import HANGS, ROOT
 from slow import quick_of_each
+
+from benchmarks.measure import flash_attn_tests
+from hw4cli.errors import InputError
 
 TABLE = "kernel,ms\nflash,1\n"
 
@@ -68,6 +72,7 @@ def test_a_file_that_is_not_there_is_a_sentence(words, tmp_path):
         (("indigo3", "gone", "-o", "made"), "gone: generate_all_codes.py has not been run"),
         (("reported", "gone", "-o", "made"), "gone has no commit"),
         (("flash_attn_tests", "gone"), "gone has no tests/test_flash_attn.py"),
+        (("flash_attn_tests", "gone", "--jobs", "0"), "0 is no whole number from 1 on"),
         (("flash_attn_tests", "gone", "--hopper"), "gone has no hopper/test_flash_attn.py"),
     ],
     ids=lambda value: "-".join(value[:2]) if isinstance(value, tuple) else "",
@@ -77,6 +82,21 @@ def test_the_scripts_of_others_suites_say_what_is_wrong_in_a_sentence(words, sai
     result = call(sys.executable, "-m", f"benchmarks.measure.{placed[0]}", *placed[1:])
     assert result.returncode == 2
     assert said in result.stderr.splitlines()[-1] and "Traceback" not in result.stderr
+
+
+def test_a_sample_is_drawn_of_tests_that_are_no_longer_than_asked():
+    def test_short():
+        """Of 1 to 3 rows."""
+
+    test_short.pytestmark = [
+        pytest.mark.parametrize("seqlen", [1, 2, 3]),
+        pytest.mark.parametrize("d, dropout", [(64, 0)]),
+    ]
+    suite, made = flash_attn_tests.SUITES[False], SimpleNamespace(test_short=test_short)
+    found = list(flash_attn_tests.drawn(suite, made, 40, 1, 2))
+    assert len(found) == 40 and {given["seqlen"] for _, given in found} == {1, 2}
+    with pytest.raises(InputError, match="no test of at most 0 rows and keys: give a larger --longest"):
+        list(flash_attn_tests.drawn(suite, made, 40, 1, 0))
 
 
 def test_a_folder_with_files_of_the_users_is_never_emptied(tmp_path):

@@ -1,5 +1,5 @@
 """CUDA's driver that there is not: it notes launches, or has them executed, or captures them, and refuses what it is
-told to refuse."""
+asked to refuse."""
 
 import ctypes
 import threading

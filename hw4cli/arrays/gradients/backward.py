@@ -69,11 +69,10 @@ def attention_backward(
     """dQ, dK and dV of `attention`, where O has the gradient dO; for arrays of NumPy, CuPy or torch, where they are.
 
     q, k, v, causal, align, window, scale, layout, lengths and what is asked of scores are what `attention` was given; o
-    and lse what it returned
-    with return_lse=True: o like q, lse float32 (batch, heads, Nq), contiguous. do is like q. Rows and keys of no
-    sequence have the gradient 0. Elements are float16, bfloat16 or float32; products and sums are in float32. No sum
-    depends on the order in which blocks run: the same arrays give the same bits in every run. GPUs are not waited for,
-    and nothing is copied there but rows that are no whole chunks of 16 bytes.
+    and lse what it returned with return_lse=True: o like q, lse float32 (batch, heads, Nq), contiguous. do is like q.
+    Rows and keys of no sequence have the gradient 0. Elements are float16, bfloat16 or float32; products and sums are
+    in float32. No sum depends on the order in which blocks run: the same arrays give the same bits in every run. GPUs
+    are not waited for, and nothing is copied there but rows that are no whole chunks of 16 bytes.
 
     On a GPU the fastest kernel computes, or the one named (docs/gradients.md); "backward_atomic" alone does not give
     the same bits again.
