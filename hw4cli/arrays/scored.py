@@ -174,12 +174,31 @@ def _read(name: str, words: Any, arrays: tuple[Named, ...]) -> str:
     """A user's expression in the one way in which it is written; "" for none."""
     if words is None:
         return ""
-    if not isinstance(words, str):
-        raise TypeError(f"{name} is a {type(words).__name__}: give an expression as a text, or None")
+    _check_text(name, words)
     try:
         return _written(name, words, arrays)
     except InputError as error:
         raise ValueError(str(error)) from None
+
+
+def check_kinds(words: Words) -> None:
+    """Raise TypeError or ValueError for expressions that are no texts, and for names of arrays that are no words: what
+    a call must not have before these become arguments of an operator."""
+    for name, given in (("score", words.score), ("keep", words.keep)):
+        if given is not None:
+            _check_text(name, given)
+    for name in words.arrays or {}:
+        if not isinstance(name, str) or not name.isidentifier():
+            raise _wrong_name(name)
+
+
+def _check_text(name: str, words: Any) -> None:
+    if not isinstance(words, str):
+        raise TypeError(f"{name} is a {type(words).__name__}: give an expression as a text, or None")
+
+
+def _wrong_name(name: Any) -> ValueError:
+    return ValueError(f"arrays has the name {name!r}: give a word that is none of the expressions' own")
 
 
 @lru_cache(REMEMBERED)
@@ -244,7 +263,7 @@ def _arrays(arrays: Any, q: Operand, wide: bool) -> list[View]:
     found = []
     for name, array in arrays.items():
         if not isinstance(name, str) or not WORD.fullmatch(name) or name.startswith("_") or name in TAKEN:
-            raise ValueError(f"arrays has the name {name!r}: give a word that is none of the expressions' own")
+            raise _wrong_name(name)
         what = f"arrays[{name!r}]"
         kind = _kind(what, array, q)
         shape = tuple(array.shape)

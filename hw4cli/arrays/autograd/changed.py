@@ -11,6 +11,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from hw4cli.arrays.arguments import checked_number
 from hw4cli.arrays.autograd import direct
 from hw4cli.arrays.autograd.direct import Options
 from hw4cli.arrays.autograd.eager import EVERY
@@ -23,7 +24,7 @@ from hw4cli.arrays.autograd.operators import (
     refuse_forward_mode,
     register,
 )
-from hw4cli.arrays.scored import Words
+from hw4cli.arrays.scored import Words, check_kinds
 
 
 def _asked(
@@ -185,10 +186,11 @@ gradients = register(
 def attend(q: Tensor, k: Tensor, v: Tensor, options: Options, words: Words) -> Tensor:
     """O of tensors (batch, heads, N, d), as `direct.attend` computes it. Raises as that does."""
     direct.check(q, words)
+    check_kinds(words)
     arrays = words.arrays or {}
     beside = [*arrays.values(), *([] if words.alibi_slopes is None else [words.alibi_slopes])]
     mask = options["causal"], options["align"], options["scale"], *(options["window"] or EVERY), options["kernel"]
-    softcap = None if words.softcap is None else float(words.softcap)
+    softcap = None if words.softcap is None else checked_number("softcap", words.softcap)
     said = words.score, words.keep, softcap, " ".join(arrays), words.alibi_slopes is not None
     o: Tensor = operator(q, k, v, words.attn_mask, beside, *mask, *said)[0]
     return o

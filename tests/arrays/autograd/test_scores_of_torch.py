@@ -8,6 +8,8 @@ from test_autograd import EPSILON, assert_like, gradients, tensors  # noqa: E402
 from torch.nn.functional import scaled_dot_product_attention  # noqa: E402
 
 import hw4cli.torch  # noqa: E402
+from hw4cli.arrays.autograd import changed, direct  # noqa: E402
+from hw4cli.arrays.scored import Words  # noqa: E402
 
 attention = hw4cli.torch.attention
 
@@ -246,6 +248,28 @@ def test_what_cannot_be_is_refused_in_a_sentence(name):
     asked, kind, words = REFUSED[name]
     with pytest.raises(kind, match=words):
         attention(*tensors(), **asked)
+
+
+@pytest.mark.parametrize("module", [direct, changed], ids=["eager", "in a graph"])
+@pytest.mark.parametrize(
+    ("words", "kind", "said"),
+    [
+        ({"softcap": "x"}, TypeError, "softcap is 'x': give a number"),
+        ({"score": 3}, TypeError, "score is a int: give an expression as a text, or None"),
+        ({"keep": 3}, TypeError, "keep is a int: give an expression as a text, or None"),
+        (
+            {"score": "s + a[i]", "arrays": {"a b": torch.ones(33)}},
+            ValueError,
+            "arrays has the name 'a b': give a word",
+        ),
+        ({"score": "s + a[i]", "arrays": {3: torch.ones(33)}}, ValueError, "arrays has the name 3: give a word"),
+    ],
+    ids=str,
+)
+def test_words_that_are_none_are_refused_before_they_are_arguments_of_an_operator(module, words, kind, said):
+    options = {"causal": False, "align": "top-left", "scale": None, "window": None, "kernel": "auto"}
+    with pytest.raises(kind, match=said):
+        module.attend(*tensors(), options, Words(**words))
 
 
 def test_a_tracer_sees_one_call():
