@@ -28,6 +28,7 @@ from hw4cli.arrays.scored import Words, check_kinds
 
 
 def _asked(
+    beside: Sequence[Tensor],
     causal: bool,
     align: str,
     scale: float | None,
@@ -39,7 +40,6 @@ def _asked(
     softcap: float | None,
     names: str,
     has_slopes: bool,
-    beside: Sequence[Tensor],
 ) -> tuple[Options, Words]:
     """The arguments of hw4cli.attention but for the mask."""
     options = {"causal": causal, "align": align, "scale": scale, "window": (left, right), "kernel": kernel}
@@ -47,46 +47,25 @@ def _asked(
     return options, Words(score, keep, arrays, softcap, beside[-1] if has_slopes else None)
 
 
+# The same as torch's schemas say it.
+OPTIONS = (
+    "bool causal, str align, float? scale, SymInt left, SymInt right, str kernel, str? score, str? keep, "
+    "float? softcap, str names, bool has_slopes"
+)
+PLAIN = 6  # of them, the first, that attention has without changes
+
+
 def forward(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    beside: Sequence[Tensor],
-    causal: bool,
-    align: str,
-    scale: float | None,
-    left: int,
-    right: int,
-    kernel: str,
-    score: str | None,
-    keep: str | None,
-    softcap: float | None,
-    names: str,
-    has_slopes: bool,
+    q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None, beside: Sequence[Tensor], *options: Any
 ) -> tuple[Tensor, Tensor]:
     """O and the LSE."""
-    more = causal, align, scale, left, right, kernel, score, keep, softcap, names, has_slopes
-    o, lse = direct.forward(q, k, v, *_asked(*more, beside), mask)
-    like, _ = forward_like(q, k, v, causal, align, scale, left, right, kernel)
+    o, lse = direct.forward(q, k, v, *_asked(beside, *options), mask)
+    like, _ = forward_like(q, k, v, *options[:PLAIN])
     return _laid_out(o, like), lse
 
 
-def _fake(
-    q: Tensor,
-    k: Tensor,
-    v: Tensor,
-    mask: Tensor | None,
-    beside: Sequence[Tensor],
-    causal: bool,
-    align: str,
-    scale: float | None,
-    left: int,
-    right: int,
-    kernel: str,
-    *_: Any,
-) -> tuple[Tensor, Tensor]:
-    return forward_like(q, k, v, causal, align, scale, left, right, kernel)
+def _fake(q: Tensor, k: Tensor, v: Tensor, mask: Any, beside: Any, *options: Any) -> tuple[Tensor, Tensor]:
+    return forward_like(q, k, v, *options[:PLAIN])
 
 
 def _backward(
@@ -98,22 +77,11 @@ def _backward(
     lse: Tensor,
     mask: Tensor | None,
     beside: Sequence[Tensor],
-    causal: bool,
-    align: str,
-    scale: float | None,
-    left: int,
-    right: int,
-    kernel: str,
-    score: str | None,
-    keep: str | None,
-    softcap: float | None,
-    names: str,
-    has_slopes: bool,
-    of_mask: bool,
+    *others: Any,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     """dQ, dK, dV, and the mask's gradient, or nothing where it is not wanted."""
-    more = causal, align, scale, left, right, kernel, score, keep, softcap, names, has_slopes
-    made = direct.gradients((do, q, k, v, o, lse), *_asked(*more, beside), mask, of_mask)
+    *options, of_mask = others
+    made = direct.gradients((do, q, k, v, o, lse), *_asked(beside, *options), mask, of_mask)
     dq, dk, dv = map(_laid_out, made, backward_like(do, q, k, v))
     return dq, dk, dv, made[3] if of_mask else q.new_empty(0)
 
@@ -177,9 +145,15 @@ class _Gradients(Underivable):
         direct.refuse_vmap()
 
 
-operator = register("attention_changed", forward, _fake, _Attention, forward_flops, _Attention.vmap)
+_INPUTS = f"Tensor? mask, Tensor[] beside, {OPTIONS}"
+_FORWARD = f"(Tensor q, Tensor k, Tensor v, {_INPUTS}) -> (Tensor, Tensor)"
+_BACKWARD = (
+    f"(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, {_INPUTS}, bool of_mask) "
+    "-> (Tensor, Tensor, Tensor, Tensor)"
+)
+operator = register("attention_changed", forward, _fake, _Attention, forward_flops, _Attention.vmap, _FORWARD)
 gradients = register(
-    "attention_changed_backward", _backward, _backward_fake, _Gradients, backward_flops, _Gradients.vmap
+    "attention_changed_backward", _backward, _backward_fake, _Gradients, backward_flops, _Gradients.vmap, _BACKWARD
 )
 
 

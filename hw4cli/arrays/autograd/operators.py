@@ -249,11 +249,14 @@ def backward_flops(do: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
     return forward_flops(q, k, v) * 5 // 2
 
 
-def register(name: str, function: Any, fake: Any, derivative: Any, flops: Any, mapped: Any = None) -> Any:
-    """An operator of torch, torch.ops.hw4cli.NAME. `mapped`: vmap's rule, where it is not that of the batch."""
+def register(
+    name: str, function: Any, fake: Any, derivative: Any, flops: Any, mapped: Any = None, schema: str = ""
+) -> Any:
+    """An operator of torch, torch.ops.hw4cli.NAME. `mapped`: vmap's rule, where it is not that of the batch; `schema`:
+    of its arguments and results, where the function's annotations do not say them."""
     qualified = f"hw4cli::{name}"
-    schema = name + torch.library.infer_schema(function, mutates_args=())
-    _LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+    schema = schema or torch.library.infer_schema(function, mutates_args=())
+    _LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
     _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
     _LIBRARY.impl(name, derivative.apply, "Autograd")
     torch.library.register_fake(qualified, fake, lib=_LIBRARY)
