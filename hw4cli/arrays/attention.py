@@ -41,6 +41,7 @@ from hw4cli.arrays.sequences import (
     Asked,
     Part,
     asked,
+    check_padding,
     clear_gaps,
     four_dimensions,
     lse_of,
@@ -137,6 +138,8 @@ def attention(
     numbers: Any = ()
     if not lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None:
         numbers = asked(lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k)
+    elif padding != RIGHT:
+        check_padding(padding)
     if window is not None:
         window = checked_window(window)
     words, given = None, (q, k, v)

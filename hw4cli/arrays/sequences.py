@@ -111,11 +111,18 @@ class Asked(NamedTuple):
 def asked(lengths: Any, q_lengths: Any, padding: str, cu_seqlens_q: Any, cu_seqlens_k: Any) -> Asked:
     """The arguments as numbers. Those on a GPU are waited for. Raises TypeError for what is no list or array of
     integers; ValueError for another padding, and while a CUDA graph is captured if numbers are on a GPU."""
-    if padding not in (LEFT, RIGHT):
-        raise ValueError(f"padding is {padding!r}: give {LEFT!r} or {RIGHT!r}")
+    check_padding(padding, lengths, q_lengths)
     given = zip(NAMES, (lengths, q_lengths, cu_seqlens_q, cu_seqlens_k), strict=True)
     of_rows, of_keys, *starts = (None if x is None else numbers_of(name, x) for name, x in given)
     return Asked(of_rows, of_keys, padding, *starts)
+
+
+def check_padding(padding: str, lengths: Any = None, q_lengths: Any = None) -> None:
+    """Raise ValueError for another padding than those that there are, and for one that no lengths say the size of."""
+    if padding not in (LEFT, RIGHT):
+        raise ValueError(f"padding is {padding!r}: give {LEFT!r} or {RIGHT!r}")
+    if padding == LEFT and lengths is q_lengths is None:
+        raise ValueError("padding is 'left', and how long it is, lengths or q_lengths say: give these, or no padding")
 
 
 @lru_cache(REMEMBERED)

@@ -151,6 +151,14 @@ WRONG = {
     "lengths is a int: give a list, or an array, of integers": (TypeError, (Q, K, V), {"lengths": 3}),
     "lengths is a list: give a list, or an array, of integers": (TypeError, (Q, K, V), {"lengths": [0.5] * 5}),
     "padding is 'top': give 'left' or 'right'": (ValueError, (Q, K, V), {"lengths": [1] * 5, "padding": "top"}),
+    "padding is 'middle': give 'left' or 'right'": (ValueError, (Q, K, V), {"padding": "middle"}),
+    "padding is None: give 'left' or 'right'": (ValueError, (Q, K, V), {"padding": None}),
+    "padding is 'left', and how long it is, lengths or q_lengths say": (ValueError, (Q, K, V), {"padding": "left"}),
+    "how long it is, lengths or q_lengths say: give these, or no padding": (
+        ValueError,
+        (P, PK, PK),
+        {"cu_seqlens_q": [0, 5, 12], "cu_seqlens_k": [0, 4, 9], "padding": "left"},
+    ),
     "lengths has 1 numbers: give one for each of 2 sequences": (
         ValueError,
         (P, PK, PK),

@@ -11,7 +11,7 @@ from hw4cli.arrays.autograd import changed, direct, eager
 from hw4cli.arrays.autograd.operators import attend, usual_kernel
 from hw4cli.arrays.operand import check_dense
 from hw4cli.arrays.scored import Words
-from hw4cli.arrays.sequences import RIGHT, numbers_of
+from hw4cli.arrays.sequences import RIGHT, check_padding, numbers_of
 from hw4cli.problem.workload import TOP_LEFT
 
 NAMES = "query", "key", "value"
@@ -87,6 +87,8 @@ def attention(
     is_whole, asked = lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None, {}
     if not is_whole:
         asked = {"lengths": lengths, "q_lengths": q_lengths, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
+    elif padding != RIGHT:
+        check_padding(padding)
     if not not_supported and not eager.is_compiling():
         given = eager.options_of(is_causal, enable_gqa, align, scale, window, kernel, dropout_p)
         if given is not None and not (words is None and is_whole):

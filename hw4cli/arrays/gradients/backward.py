@@ -20,6 +20,7 @@ from hw4cli.arrays.sequences import (
     Part,
     Sequences,
     asked,
+    check_padding,
     four_dimensions,
     lse_of,
     part_of,
@@ -99,7 +100,9 @@ def attention_backward(
     numbers = WHOLE
     if not lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None:
         numbers = asked(lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k)
-    elif not mask_gradient:
+    elif padding != RIGHT:
+        check_padding(padding)
+    if numbers is WHOLE and not mask_gradient:
         return _gradients((do, q, k, v, o, lse), *options, whole=True, words=words)
     return _of_sequences((do, q, k, v, o, lse), numbers, *options, words, bool(mask_gradient))
 

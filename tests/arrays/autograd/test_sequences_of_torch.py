@@ -88,6 +88,11 @@ def test_what_does_not_fit_is_refused():
         hw4cli.torch.attention(q, k, v, lengths=[34, 1, 0, 20], enable_gqa=True)
     with pytest.raises(ValueError, match="give enable_gqa=True"):
         hw4cli.torch.attention(q, k, v, lengths=LENGTHS)
+    for asked in ({}, {"softcap": 3.0}):
+        with pytest.raises(ValueError, match="padding is 'middle': give 'left' or 'right'"):
+            hw4cli.torch.attention(q, q, q, padding="middle", **asked)
+        with pytest.raises(ValueError, match="padding is 'left', and how long it is, lengths or q_lengths say"):
+            hw4cli.torch.attention(q, q, q, padding="left", **asked)
     with pytest.raises(NotImplementedError, match="no forward-mode derivative"):
         torch.func.jvp(lambda x: hw4cli.torch.attention(x, q, q, lengths=LENGTHS), (q,), (q,))
 
