@@ -16,6 +16,7 @@ from hw4cli.arrays.arguments import (
     checked_error,
     checked_window,
     checked_workload,
+    masked,
     refuse,
 )
 from hw4cli.arrays.float32 import ByRange, Float32OnGpu, Operands, chooses
@@ -33,7 +34,7 @@ from hw4cli.arrays.operand import (
     operand,
     stream_of,
 )
-from hw4cli.arrays.repeated import FORWARD, Call, are_plain, call_like, call_of, forward
+from hw4cli.arrays.repeated import ALIGNMENT, FORWARD, Call, are_plain, call_like, call_of, forward
 from hw4cli.arrays.scored import Scored, Words, scored
 from hw4cli.arrays.sequences import (
     LEFT,
@@ -54,8 +55,9 @@ from hw4cli.device.launcher import Prepared, forgets
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.kernels16 import ENTRIES16, KERNELS16, check_on_cpu, kernel_within, takes_sequences, takes_values
 from hw4cli.plans.ladder import VARIANTS
+from hw4cli.plans.launch import Steps
 from hw4cli.plans.plan import Kernel
-from hw4cli.problem.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, Workload
+from hw4cli.problem.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, MOST, Workload
 
 DTYPES = (FLOAT16, BFLOAT16, FLOAT32)
 
@@ -451,27 +453,49 @@ def growing(call: Call, work: Workload, operands: Operands, kernel: str, mask: t
     window, as they were given."""
     if work.dtype == FLOAT32 or work.score or work.dv or work.sequences:
         return call
-    first, _, _, o = (replace(x, array=None) for x in operands)
-    layout, device = first.layout, first.device or 0
+    q, device = operands[0], operands[0].device or 0
+    library_name, layout, (causal, align, _, window) = q.library, q.layout, mask
+    of_q, of_o = q.matrix.steps, operands[3].matrix.steps
+    of_whole = replace(work, causal=False, offset=0, window=0)
+    half = _opened(device)[0]
+    prepare = half.of_other_keys(work, kernel)
+    address, strides = call.library.address, call.library.strides
 
     def grown(k: Any, v: Any) -> Call | None:
-        """None where the arrays must be checked: that says what is wrong, or copies what kernels cannot read."""
-        if is_capturing(first.library) or call.library.device() != device:
+        """For K and V of the same types and on the same device. None where the arrays must be checked: that says what
+        is wrong, or copies what kernels cannot read."""
+        if (address(k) | address(v)) % ALIGNMENT or is_capturing(library_name) or call.library.device() != device:
             return None
-        try:
-            of_keys = operand("k", k, layout), operand("v", v, layout)
-            found = workload_of((first, *of_keys), *mask)
-            for x in of_keys:
-                check_rows(x)
-        except (TypeError, ValueError):
+        keys, of_k = _readable_keys(k.shape, strides(k), layout, work)
+        others, of_v = _readable_keys(v.shape, strides(v), layout, work)
+        if keys != others or not 0 < keys <= MOST or half is not _opened(device)[0]:
             return None
-        if (found.d, found.dv, found.kv_heads) != (work.d, work.dv, work.kv_heads):
-            return None
+        if window is None:
+            found = work.with_keys(keys, keys - work.Nq if causal and align == BOTTOM_RIGHT else 0)
+        else:
+            try:
+                found = masked(of_whole.with_keys(keys, 0), causal, align, window)
+            except ValueError:
+                return None
         import_cupy().cuda.runtime.setDevice(device)  # a thread that has called nothing yet has no context
-        launches = _opened(device)[0].prepared(found, tuple(x.strides[:3] for x in (first, *of_keys, o)), kernel)
-        return call_like(call, launches)
+        return call_like(call, prepare(found, (of_q, of_k, of_v, of_o)))
 
     return call._replace(grown=grown)
+
+
+def _readable_keys(shape: Any, strides: Any, layout: str, work: Workload) -> tuple[int, Steps]:
+    """How many keys an array has, and its strides, if kernels can read it as K or V of a workload of 16-bit numbers;
+    else 0 keys. See check_rows."""
+    if len(shape) != 4 or strides[3] != 1:
+        return 0, (0, 0, 0)
+    (batch, heads, keys, d), (of_batch, of_head, of_row, _) = shape, strides
+    if layout == "BNHD":
+        heads, keys, of_head, of_row = keys, heads, of_row, of_head
+    steps = of_batch if batch > 1 else 0, of_head if heads > 1 else 0, of_row if keys > 1 else 0
+    fits = (batch, heads, d) == (work.batch, work.kv_heads, work.d)
+    if not fits or (steps[0] | steps[1] | steps[2]) % 8 or steps[0] < (batch > 1) or steps[1] < (heads > 1):
+        return 0, steps
+    return keys if steps[2] >= (keys > 1) else 0, steps
 
 
 def absmax(operands: tuple[Operand, ...]) -> tuple[float, float, float]:

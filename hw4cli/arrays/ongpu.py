@@ -12,7 +12,7 @@ from hw4cli.device.tuning.store import Tilings, machine_of
 from hw4cli.errors import MachineError
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.half import MAP_BYTES, Arrays
-from hw4cli.plans.kernels16 import ENTRIES16, arguments16, kernel16, plan16
+from hw4cli.plans.kernels16 import ENTRIES16, arguments16, kernel16, key_step, plan16
 from hw4cli.plans.launch import Box, Matrix, Steps
 from hw4cli.plans.plan import DeviceProperties, Plan
 from hw4cli.problem.workload import Workload
@@ -89,14 +89,50 @@ class HalfOnGpu:
         """The launches for q, k, v and o of these strides: their addresses, those of the arrays that a score names, the
         LSE's and that of scratch are asked for. Compiles the kernel, on the current device."""
         planned = self.planned(work, kernel, tiling)
+        step = self._compiled.step(planned, _argument(work, planned, steps), _count(work))
+        return prepared(self.gpu, (step,), planned.scratch)
 
-        def make(addresses: Addresses) -> bytes:
-            q, k, v, o = (Matrix(at, *step) for at, step in zip(addresses, steps, strict=False))
-            *views, lse, scratch = addresses[4:]
-            return arguments16(work, planned, Arrays(q, k, v, o, lse, scratch, tuple(views)), encode)
+    def of_other_keys(self, work: Workload, kernel: str) -> Callable[[Workload, tuple[Steps, ...]], Prepared]:
+        """What prepares launches as `prepared` does, for workloads that differ from this one, which has one length and
+        no score, in the number of keys and what a mask makes of it, as steps of decoding do. Numbers of keys that are
+        planned alike share a plan, its compiled functions, and the launches but for their argument."""
+        known: dict[Hashable, tuple[Plan, Prepared, Argument]] = {}
+        together = key_step(work, self.gpu.props, kernel)
 
-        count = 6 + (len(work.score.arrays) if work.score else 0)
-        return prepared(self.gpu, (self._compiled.step(planned, make, count),), planned.scratch)
+        def of(found: Workload, steps: tuple[Steps, ...]) -> Prepared:
+            if not together:
+                return self._prepare(found, steps, kernel)
+            alike = -(-found.Nk // together), found.causal, found.window
+            if (like := known.get(alike)) is not None:
+                planned, launches, argument = like
+                return launches.of(argument.like(_argument(found, planned, steps)))
+            planned = self.planned(found, kernel)
+            step = self._compiled.step(planned, _argument(found, planned, steps), _count(found))
+            launches = prepared(self.gpu, (step,), planned.scratch)
+            if launches.is_filled:
+                if len(known) >= REMEMBERED:
+                    known.clear()
+                known[alike] = planned, launches, step.argument
+            return launches
+
+        return of
+
+
+def _argument(work: Workload, planned: Plan, steps: tuple[Steps, ...]) -> Make:
+    """What makes the launches' one argument, for the addresses of q, k, v and o of these strides, those of the arrays
+    that a score names, the LSE's and that of scratch."""
+
+    def make(addresses: Addresses) -> bytes:
+        q, k, v, o = [Matrix(at, *step) for at, step in zip(addresses, steps, strict=False)]
+        *views, lse, scratch = addresses[4:]
+        return arguments16(work, planned, Arrays(q, k, v, o, lse, scratch, tuple(views)), encode)
+
+    return make
+
+
+def _count(work: Workload) -> int:
+    """How many addresses are asked for."""
+    return 6 + (len(work.score.arrays) if work.score else 0)
 
 
 class Compiled:

@@ -55,6 +55,7 @@ class Library:
     model: Callable[..., Any]  # of arrays of a shape, type and device, contiguous or of strides; it takes no memory
     new: Callable[[Any], Any]
     address: Callable[[Any], int]
+    strides: Callable[[Any], tuple[int, ...]]  # in elements
     fill: Callable[[Any, float], Any]  # on the current stream
     device: Callable[[], int]  # the current one
     stream: Callable[[int], int]  # the current one's address
@@ -69,7 +70,7 @@ class Torch(Library):
         self._torch, own = torch, torch._C
         self._types = {torch.Tensor, torch.nn.Parameter}
         self.model = lru_cache(MODELS)(self._model)
-        self.new, self.address = torch.empty_like, torch.Tensor.data_ptr
+        self.new, self.address, self.strides = torch.empty_like, torch.Tensor.data_ptr, torch.Tensor.stride
         self.device = getattr(own, "_cuda_getDevice", torch.cuda.current_device)
         self.stream = getattr(own, "_cuda_getCurrentRawStream", self._stream)
         self._keys, self._grad = getattr(own, "_dispatch_keys", None), torch.is_grad_enabled
@@ -147,6 +148,10 @@ class CuPy(Library):
     def address(self, array: Any) -> int:
         """Where it begins."""
         return int(array.data.ptr)
+
+    def strides(self, array: Any) -> tuple[int, ...]:
+        """In elements."""
+        return tuple([step // array.itemsize for step in array.strides])
 
     def stream(self, device: int) -> int:
         """The current one of the current device."""
@@ -369,9 +374,12 @@ class Calls:
         key = library.key(arrays)
         if key is None:
             return None
-        call, times = self._all.get((options, key), (None, [1]))
-        if call is None:
+        found = self._all.get((options, key))
+        if found is None:
             return self._grown(options, arrays, key, library)
+        call, times = found
+        if call is None:
+            return None
         if times[0] % EACH == 0:
             self._bring_forward(options, arrays, call)
         times[0] += 1
@@ -379,11 +387,13 @@ class Calls:
 
     def _grown(self, options: Hashable, arrays: Arrays, key: Hashable, library: Library) -> Call | None:
         """The call with other keys than one before, as a step of decoding has one more than the last."""
-        if not self._growing or len(arrays) != 3 or (options, key) in self._all:
+        if not self._growing or len(arrays) != 3:
             return None
         like = self._growing.get((options, library.but_sizes(key)))
         call = like and like.grown and like.grown(*arrays[1:])
         if call is not None:
+            if len(self._all) >= MOST:
+                self._all = {}  # what calls grow from stays
             self._put(options, arrays, key, call)
         return call
 

@@ -49,7 +49,7 @@ class Argument:
     `make` gives them, too, in as many microseconds as ten: it is called each time where addresses enter the struct in
     another way than by standing in it."""
 
-    __slots__ = ("filled", "is_filled", "places")
+    __slots__ = ("_count", "_filling", "filled", "is_filled", "places")
 
     def __init__(self, make: Make, count: int, places: "Places | None" = None) -> None:
         """For so many addresses. `places`: of another argument of the same struct, which differs in sizes."""
@@ -57,9 +57,24 @@ class Argument:
         holes = _candidates(template, count) if places is not None else None
         if holes is None or _places(holes) != places:
             holes = _holes(template, make(OTHERS[:count]), count)
+        self._count = count
+        self._filling = None if holes is None else Filling.of(holes, len(template) // WORD, count)
         self.is_filled = holes is not None  # addresses stand in the struct, and nothing else depends on them
-        self.filled: Callable[..., bytes] = _filling(template, holes, count) if holes is not None else _each(make)
+        self.filled: Callable[..., bytes] = self._filling.between(template) if self._filling else _each(make)
         self.places = None if holes is None else _places(holes)
+
+    def like(self, make: Make) -> "Argument":
+        """That of another struct in which all addresses stand where they do in this one, with as much added to them, if
+        this one is filled: `make` gives it, and sizes in it may be others. It is made in a third of the time."""
+        samples = SAMPLES[: self._count]
+        template = make(samples)
+        filled = self._filling and self._filling.between(template)
+        if filled is None or filled(*samples) != template:
+            return Argument(make, self._count)
+        made = object.__new__(Argument)
+        made._count, made._filling, made.places = self._count, self._filling, self.places
+        made.is_filled, made.filled = True, filled
+        return made
 
 
 def _places(holes: "Sequence[Hole]") -> "Places":
@@ -74,11 +89,23 @@ Hole = tuple[int, int, int]  # which word, which address stands there, and what 
 Places = frozenset[tuple[int, int]]  # which word, and which address stands there
 
 
-def _filling(template: bytes, holes: Sequence[Hole], count: int) -> Callable[..., bytes]:
-    """A function of so many addresses that gives the bytes, those of the template between the holes."""
-    parts, made = _form(tuple([(place, n, more != 0) for place, n, more in holes]), len(template) // WORD, count)
-    filled: Callable[..., bytes] = made(*[template[part] for part in parts], *[more for _, _, more in holes if more])
-    return filled
+class Filling(NamedTuple):
+    """How structs with the same holes are filled: the parts between these, what is added to addresses, and what makes a
+    function of addresses for such parts, and what is added."""
+
+    parts: tuple[slice, ...]
+    more: tuple[int, ...]
+    made: Callable[..., Callable[..., bytes]]
+
+    @classmethod
+    def of(cls, holes: Sequence[Hole], words: int, count: int) -> "Filling":
+        """Of structs of so many words, for so many addresses."""
+        parts, made = _form(tuple([(place, n, more != 0) for place, n, more in holes]), words, count)
+        return cls(parts, tuple([more for _, _, more in holes if more]), made)
+
+    def between(self, template: bytes) -> Callable[..., bytes]:
+        """A function of addresses that gives the bytes, those of the template between the holes."""
+        return self.made(*[template[part] for part in self.parts], *self.more)
 
 
 @lru_cache(REMEMBERED)
@@ -148,46 +175,86 @@ class Step(NamedTuple):
     table_at: int = 0
 
 
-class Prepared:
-    """All launches of a call but for addresses and the stream. Any thread may use it at any time: what changes is a
-    table by streams, whose entries are made whole."""
+class OnStreams:
+    """A step's launches but for their argument, on each of some streams: what is cleared, and what writes a table, each
+    None if there is none; whether there is either; and configuration, function and symbol of each launch."""
 
-    __slots__ = ("_by_stream", "_clear", "_context", "_launch", "_props", "_steps", "_writer", "scratch")
+    __slots__ = ("_props", "_step", "by_stream")
+
+    def __init__(self, step: Step, props: DeviceProperties) -> None:
+        self._step, self._props = step, props
+        self.by_stream: dict[int, Any] = {}
+
+    def on(self, stream: int) -> Any:
+        """The launches on a stream, by its address."""
+        step = self._step
+        clear = (ctypes.c_size_t(step.cleared), ctypes.c_void_p(stream)) if step.cleared else None
+        table = _copy(step, stream)
+        launches = tuple(
+            (_config(launch, stream, self._props), ctypes.c_void_p(function.kernel.ptr), launch.symbol)
+            for function, launch in zip(step.functions, step.launches, strict=True)
+        )
+        made = (clear, table) if clear or table else None, launches
+        if len(self.by_stream) >= STREAMS:
+            self.by_stream = {}
+        self.by_stream[stream] = made
+        return made
+
+
+class Prepared:
+    """All launches of a call but for addresses and the stream. Any thread may use it at any time: what changes are
+    tables by streams, whose entries are made whole."""
+
+    __slots__ = ("_clear", "_context", "_each", "_launch", "_props", "_writer", "is_filled", "scratch")
 
     def __init__(self, gpu: Any, steps: Iterable[Step], scratch: int = 0) -> None:
         """On a Gpu, which is the current one now. `scratch`: bytes at the last of the addresses."""
-        self._props, self._steps, self.scratch = gpu.props, tuple(steps), scratch
-        self._writer = _writer(gpu, self._steps)
+        steps = tuple(steps)
+        self._props, self.scratch = gpu.props, scratch
+        self._each = tuple((step.argument.filled, OnStreams(step, gpu.props)) for step in steps)
+        self.is_filled = all(step.argument.is_filled for step in steps)  # by addresses alone
+        self._writer = _writer(gpu, steps)
         cuda = driver()
         self._launch, self._clear = cuda.cuLaunchKernelEx, cuda.cuMemsetD8Async
         self._context = ctypes.c_void_p()
         cuda.cuCtxGetCurrent(ctypes.byref(self._context))
-        self._by_stream: dict[int, Any] = {}
 
-    @property
-    def is_filled(self) -> bool:
-        """Whether addresses are all that it needs, which it fills in."""
-        return all(step.argument.is_filled for step in self._steps)
+    def of(self, argument: Argument) -> "Prepared":
+        """The same launches, of which there is one step, with another argument."""
+        made = object.__new__(Prepared)
+        ((_, launches),) = self._each
+        made._each = ((argument.filled, launches),)
+        made.is_filled = argument.is_filled
+        made._props, made.scratch, made._writer = self._props, self.scratch, self._writer
+        made._launch, made._clear, made._context = self._launch, self._clear, self._context
+        return made
 
     def enqueue(self, addresses: Addresses, stream: int) -> None:
         """Enqueue the launches on a stream of the current GPU, by its address; does not wait.
 
         Raises LostGpuError where the GPU refuses all further work, MachineError where it refuses this."""
         launch = self._launch
-        for filled, clear, table, launches in self._by_stream.get(stream) or self._on(stream):
-            if clear is not None and (status := self._clear(ctypes.c_void_p(addresses[-1]), 0, *clear)):
-                self._again(status, self._clear, (ctypes.c_void_p(addresses[-1]), 0, *clear), "a memset")
-            if table is not None and self._is_captured(stream):
-                self._write(table, addresses[-1], stream)
-            elif table is not None:
-                copy, at, *what = table
-                to = ctypes.c_void_p(addresses[-1] + at)
-                if status := copy(to, *what):
-                    self._again(status, copy, (to, *what), "a copy")
+        for filled, on_streams in self._each:
+            before, launches = on_streams.by_stream.get(stream) or on_streams.on(stream)
+            if before is not None:
+                self._begin(before, addresses[-1], stream)
             passed = _at(_bytes(filled(*addresses)))
             for config, function, symbol in launches:
                 if status := launch(config, function, passed, None):
                     self._again(status, launch, (config, function, passed, None), symbol)
+
+    def _begin(self, before: tuple[Any, Any], scratch: int, stream: int) -> None:
+        """Enqueue what comes before a step's launches."""
+        clear, table = before
+        if clear is not None and (status := self._clear(ctypes.c_void_p(scratch), 0, *clear)):
+            self._again(status, self._clear, (ctypes.c_void_p(scratch), 0, *clear), "a memset")
+        if table is not None and self._is_captured(stream):
+            self._write(table, scratch, stream)
+        elif table is not None:
+            copy, at, *what = table
+            to = ctypes.c_void_p(scratch + at)
+            if status := copy(to, *what):
+                self._again(status, copy, (to, *what), "a copy")
 
     def _is_captured(self, stream: int) -> bool:
         state = ctypes.c_int()
@@ -204,25 +271,6 @@ class Prepared:
             if status := self._launch(*arguments):
                 self._again(status, self._launch, arguments, tables.LAUNCH.symbol)
 
-    def _on(self, stream: int) -> Any:
-        """Of each step what gives its argument, what is cleared, and its launches on a stream."""
-        made = tuple(
-            (
-                step.argument.filled,
-                (ctypes.c_size_t(step.cleared), ctypes.c_void_p(stream)) if step.cleared else None,
-                _copy(step, stream),
-                tuple(
-                    (_config(launch, stream, self._props), ctypes.c_void_p(function.kernel.ptr), launch.symbol)
-                    for function, launch in zip(step.functions, step.launches, strict=True)
-                ),
-            )
-            for step in self._steps
-        )
-        if len(self._by_stream) >= STREAMS:
-            self._by_stream = {}
-        self._by_stream[stream] = made
-        return made
-
     def _again(self, status: int, call: Any, arguments: tuple[Any, ...], what: str) -> None:
         """What the driver has refused once more, in the GPU's context, if this thread has none."""
         if status == INVALID_CONTEXT:
@@ -237,16 +285,12 @@ class Prepared:
 class PreparedByCupy(Prepared):
     """The same by cupy's own launches, which AMD's GPUs take."""
 
-    __slots__ = ("_cupy",)
+    __slots__ = ("_cupy", "_steps")
 
     def __init__(self, gpu: Any, steps: Iterable[Step], scratch: int = 0) -> None:
         self._cupy, self._steps, self.scratch = gpu.cupy, tuple(steps), scratch
         self._writer = _writer(gpu, self._steps)
-
-    @property
-    def is_filled(self) -> bool:
-        """A repeated call would need the driver."""
-        return False
+        self.is_filled = False  # a repeated call would need the driver
 
     def enqueue(self, addresses: Addresses, stream: int) -> None:
         """Raises what cupy does."""
@@ -311,6 +355,9 @@ class Config(ctypes.Structure):
     )
 
 
+_EARLY = ctypes.pointer(Attribute(PROGRAMMATIC, 0, 1))
+
+
 def _writer(gpu: Any, steps: Sequence[Step]) -> Any:
     """What writes tables while a CUDA graph is captured, when nothing could be compiled; None where there are none."""
     return gpu.functions(tables.CODE)[0] if any(step.table for step in steps) else None
@@ -328,7 +375,7 @@ def _copy(step: Step, stream: int) -> tuple[Any, ...] | None:
 def _config(launch: Launch, stream: int, props: DeviceProperties) -> Any:
     sizes = (ctypes.c_uint * 7)(launch.grid, 1, 1, launch.block, 1, 1, launch.shared)
     early = launch.early and props.cc >= EARLY_CC
-    return ctypes.byref(Config(sizes, stream, ctypes.pointer(Attribute(PROGRAMMATIC, 0, 1)) if early else None, early))
+    return ctypes.byref(Config(sizes, stream, _EARLY if early else None, early))
 
 
 _KEPT: list[Callable[[], object]] = []  # what empties a table in which prepared launches, or compiled code, are kept

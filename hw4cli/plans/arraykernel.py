@@ -40,6 +40,8 @@ class ArrayKernel(Kernel):
     launched_by: str = ""  # the kernel that users name, which is launched as this one for some workloads
     repeatable: bool = True  # the same arrays give the same bits in every run: auto takes no other
     sums: Callable[[Workload, Plan], Sums] | None = None  # how it adds, for the bound of its error
+    # Its own plans for numbers of keys, of one length, that lie between two multiples of this are the same.
+    key_step: Callable[[Workload, DeviceProperties], int] | None = None
     space: tuple[Any, ...] = ()  # tiles that `hw4 tune` tries
 
     def like(self, name: str, idea: str, **changes: Any) -> "ArrayKernel":

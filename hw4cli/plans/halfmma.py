@@ -197,8 +197,9 @@ def split_plan(work: Workload, props: DeviceProperties, chosen: SplitTiling | No
     units = work.kv_heads * _row_tiles(work, rows)
     all_rows = units * rows if work.sequences else work.batch * work.heads * work.Nq
     resident, keys = how.blocks * props.sms, min(work.most_keys, work.seen_by(work.most_rows))
-    cost = 2 * all_rows / (keys * resident)  # as much memory as so many keys, written and read
-    splits = min(how.splits, MOST_SPLITS) or split_count(units, ceil_div(keys, how.keys * how.warps), resident, cost)
+    parts = ceil_div(keys, how.keys * how.warps)
+    cost = 2 * all_rows / (parts * how.keys * how.warps * resident)  # as much memory as so many keys, written and read
+    splits = min(how.splits, MOST_SPLITS) or split_count(units, parts, resident, cost)
     first = Launch(SPLIT, units * splits, threads, shared)
     if splits == 1:
         return with_sequences(Plan(SPLIT, macros, (first,)), work, work.heads // work.kv_heads)
@@ -207,6 +208,12 @@ def split_plan(work: Workload, props: DeviceProperties, chosen: SplitTiling | No
     warps = ceil_div(splits, COMBINED)
     combine = Launch(f"{SPLIT}_combine", all_rows, 32 * warps, warps * FLOAT * (work.d + 4), early=True)
     return with_sequences(Plan(SPLIT, macros, (first, combine), scratch, splits), work, work.heads // work.kv_heads)
+
+
+def split_key_step(work: Workload, props: DeviceProperties) -> int:
+    """Plans for numbers of keys between two multiples of it are the same: those that its warps take together."""
+    how = split_tiling(work, props)
+    return how.keys * how.warps
 
 
 def _row_tiles(work: Workload, rows: int) -> int:

@@ -150,6 +150,7 @@ SPLIT = ArrayKernel(
     tile=halfmma.split_tiling,
     planned=halfmma.split_plan,
     packed=halfmma.split_arguments,
+    key_step=halfmma.split_key_step,
     work=halfwork.split,
     sums=_sums_of_parts,
     types=TYPES,
@@ -186,6 +187,15 @@ def kernel16(work: Workload, props: DeviceProperties, name: str = AUTO) -> str:
         return name
     entries = (ENTRIES16[one] for one in KERNELS16)
     return next(entry.name for entry in entries if entry.is_automatic(work, props))
+
+
+def key_step(work: Workload, props: DeviceProperties, name: str = AUTO) -> int:
+    """Plans for numbers of keys that lie between two multiples of this, and for the same mask, are the same: of the
+    kernel that is named, or else of the fastest, if that is the same for all numbers. 0 where it is not known."""
+    entry = ENTRIES16[kernel16(work, props, name)]
+    few = 2 * work.Nq <= FEW_ROWS and halfmma.packed_rows(work) <= FEW_ROWS  # whose keys are split, however many
+    is_known = entry.key_step and not (work.sequences or work.score) and (few or name != AUTO)
+    return entry.key_step(work.stored, props) if entry.key_step and is_known else 0
 
 
 def takes_values(work: Workload, props: DeviceProperties, kernel: str) -> bool:

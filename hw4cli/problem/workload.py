@@ -211,15 +211,22 @@ class Workload:
         """The same with another number of batches."""
         return replace(self, batch=batch)
 
+    def with_keys(self, keys: int, offset: int) -> "Workload":
+        """The same with another number of keys, and another offset, of one length: in a tenth of `replace`'s time, as a
+        step of decoding needs it."""
+        found = object.__new__(Workload)
+        found.__dict__.update(self.__dict__, Nk=keys, offset=offset)
+        return found
+
     @property
     def most_rows(self) -> int:
         """Rows of the longest sequence: Nq, if a batch is one."""
-        return max((span.rows for span in self.sequences), default=self.Nq)
+        return max(span.rows for span in self.sequences) if self.sequences else self.Nq
 
     @property
     def most_keys(self) -> int:
         """Keys of the longest sequence: Nk, if a batch is one."""
-        return max((span.keys for span in self.sequences), default=self.Nk)
+        return max(span.keys for span in self.sequences) if self.sequences else self.Nk
 
     def seen_by(self, rows: int) -> int:
         """The most keys that so many rows, one after the other, see together, as far as a window says it."""

@@ -1,6 +1,8 @@
 """half_split, executed on the CPU against float64: few rows, many keys, heads that share keys, splits put together."""
 
+import random
 import re
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -10,8 +12,19 @@ from slow import quick_of_each, slow
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.emulator.library import FORWARDS, REVERSE, Schedule
-from hw4cli.plans.halfmma import COMBINED, MMA, MOST_SPLITS, SPLIT, SplitTiling, packed_rows, split_count, split_plan
-from hw4cli.plans.kernels16 import kernel16
+from hw4cli.plans.dispatch import AUTO
+from hw4cli.plans.halfmma import (
+    COMBINED,
+    MMA,
+    MOST_SPLITS,
+    SPLIT,
+    SplitTiling,
+    least,
+    packed_rows,
+    split_count,
+    split_plan,
+)
+from hw4cli.plans.kernels16 import kernel16, key_step, plan16
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
 from hw4cli.resources import kernel_path, kernel_source
@@ -86,6 +99,41 @@ def test_splits_fill_the_multiprocessors_and_no_more():
     assert splits(1, 100) == 8
     assert split_count(600, 100, 264, 0) < 10
     assert split_count(8, 1000, 264, cost=1.0) == 1
+
+
+@pytest.mark.parametrize("cc", [75, 80, 90])
+def test_plans_for_numbers_of_keys_between_two_multiples_of_a_step_are_the_same(cc):
+    """A step of decoding has one key more than the one before, and takes its plan."""
+    draw, known = random.Random(cc), 0
+    for _ in range(60):
+        group, rows = draw.choice([1, 4, 8]), draw.choice([1, 1, 2, 8, 40])
+        kv_heads, batch, d = draw.choice([1, 2, 8]), draw.choice([1, 3, 64]), draw.choice([32, 64, 128, 256])
+        dtype, window = draw.choice([FLOAT16, BFLOAT16]), draw.choice([0, 0, 100])
+        mask = {"causal": bool(window) or draw.random() < 0.5, "window": window}
+        work = Workload(dtype, batch, kv_heads * group, kv_heads, rows, 1, d, **mask)
+        for name in (AUTO, SPLIT) if least(work) <= cc else (AUTO,):
+            step = key_step(work, DEVICES[cc], name)
+            known += step > 0
+            for end in range(step, 3000 if step else 0, draw.choice([1, 7]) * step or 1):
+                last = plan16(work.with_keys(end, end - rows), DEVICES[cc], name)
+                for keys in {max(1, end - step + 1), draw.randrange(end - step + 1, end + 1)}:
+                    assert plan16(work.with_keys(keys, keys - rows), DEVICES[cc], name) == last
+    assert known > 20
+
+
+@pytest.mark.parametrize("kernel", [MMA, "half_cores"])
+def test_of_a_kernel_that_splits_no_keys_no_step_is_known(kernel):
+    assert key_step(Workload(BFLOAT16, 1, 8, 2, 1, 100, 64), DEVICES[90], kernel) == 0
+
+
+def test_where_the_kernel_depends_on_the_number_of_keys_no_step_is_known():
+    """40 rows of a head are for half where there are few keys, and many heads."""
+    assert key_step(Workload(BFLOAT16, 1, 8, 8, 40, 4096, 64), DEVICES[90]) == 0
+
+
+def test_a_workload_with_other_keys_is_what_replace_makes():
+    work = Workload(BFLOAT16, 1, 8, 2, 1, 100, 64, True, 99, 0.25)
+    assert work.with_keys(7, 6) == replace(work, Nk=7, offset=6) and work.Nk == 100
 
 
 def test_one_head_of_keys_has_fewer_blocks_than_multiprocessors():

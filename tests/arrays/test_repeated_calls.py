@@ -13,18 +13,19 @@ import pytest
 from faketorch import Tensor
 
 import hw4cli
-from hw4cli.arrays import attention, repeated, sequences
+from hw4cli.arrays import attention, ongpu, repeated, sequences
 from hw4cli.arrays.float32 import Float32OnGpu, as_batches
 from hw4cli.arrays.gradients import backward
 from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
 from hw4cli.arrays.ongpu import HalfOnGpu, encode
 from hw4cli.arrays.operand import operand
 from hw4cli.device import gpu as device
+from hw4cli.device import launcher
 from hw4cli.errors import MachineError
 from hw4cli.plans import gradients
 from hw4cli.plans.backward import Arrays as BackwardArrays
 from hw4cli.plans.half import Arrays
-from hw4cli.plans.kernels16 import KERNELS16, arguments16, plan16
+from hw4cli.plans.kernels16 import KERNELS16, arguments16, key_step, plan16
 from hw4cli.plans.launch import Matrix, arguments
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import Magnitudes, Workload
@@ -235,7 +236,9 @@ def test_another_stride_type_or_shape_at_the_same_address_is_another_kind(driver
     for x in (whole, turned, short):
         assert is_checked(checks, lambda x=x: hw4cli.attention(x, x, x))
     assert is_checked(checks, lambda: hw4cli.attention(other, other, other, kernel="flash"))
-    assert is_checked(checks, lambda: hw4cli.attention(whole, turned, whole))
+    assert len(repeated.FORWARD) == 4
+    hw4cli.attention(whole, turned, whole)
+    assert len(repeated.FORWARD) == 5
     for x in (whole, turned, short):
         assert not is_checked(checks, lambda x=x: hw4cli.attention(x, x, x))
 
@@ -390,9 +393,8 @@ def test_a_step_of_decoding_passes_what_a_checked_call_of_so_many_keys_passes(dr
         for new in (False, True):
             step(rows - 1 or 2, new, True)
             found, seen = step(rows, new, False)
-            assert seen == ["k", "v"]
             again, none = step(rows, new, False)
-            assert none == [] and len(again) == len(found)
+            assert seen == none == [] and len(again) == len(found)
             right, all_of_them = step(rows, new, True)
             assert len(all_of_them) > 2
             assert but_scratch(found) == but_scratch(right)
@@ -443,12 +445,39 @@ def test_an_error_that_is_allowed_chooses_the_kernel_for_each_number_of_keys(dri
         assert {symbol for symbol, *_ in driver.launched} == {"half_cores"}
 
 
-def test_steps_of_decoding_share_what_was_compiled_and_found_about_it(driver):
+@pytest.mark.parametrize("options", [{}, {"causal": True}, {"window": (1000, 0)}], ids=str)
+def test_steps_of_decoding_are_planned_once_for_all_keys_that_warps_take_together(driver, monkeypatch, options):
+    """And what is planned, compiled and found about it is shared: a step asks for one struct, and launches."""
     gpu = attention._open(0)[0].gpu
     K, V, q = cache(2300), cache(2300), cache(1, heads=8)
+    packed, planned, configured = [], [], []
+
+    def counting(module, name, counted):
+        function = getattr(module, name)
+        monkeypatch.setattr(module, name, lambda *given: counted.append(given) or function(*given))
+
+    hw4cli.attention(q, K[:, :, :1999], V[:, :, :1999], **options)
+    step = key_step(Workload("float16", 2, 8, 2, 1, 1999, 64), gpu.props)
+    assert step == 128
+    attention._open(0)[0].planned = lambda *given: planned.append(given) or plan16(given[0], gpu.props)
+    counting(ongpu, "arguments16", packed), counting(launcher, "_config", configured)
+    driver.launched.clear()
     for rows in range(2000, 2300):
-        hw4cli.attention(q, K[:, :, :rows], V[:, :, :rows])
-    assert len(gpu.planned) <= 3
+        hw4cli.attention(q, K[:, :, :rows], V[:, :, :rows], **options)
+    plans, splits = len({-(-rows // step) for rows in range(2000, 2300)}), 2
+    assert len(planned) == plans and len(configured) == splits * plans
+    assert 300 <= len(packed) <= 300 + plans
+    assert [symbol for symbol, *_ in driver.launched] == 300 * ["half_split", "half_split_combine"]
+    assert not driver.encoded and len(gpu.planned) <= 3
+
+
+def test_calls_that_grow_are_bounded_in_number_and_go_on_growing(driver, checks, monkeypatch):
+    monkeypatch.setattr(repeated, "MOST", 16)
+    K, V, q = cache(200), cache(200), cache(1, heads=8)
+    hw4cli.attention(q, K[:, :, :1], V[:, :, :1])
+    for rows in range(2, 200):
+        assert not is_checked(checks, lambda: hw4cli.attention(q, K[:, :, :rows], V[:, :, :rows]))  # noqa: B023
+        assert len(repeated.FORWARD) <= 16
 
 
 # ---- Scores
