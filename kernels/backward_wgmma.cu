@@ -11,7 +11,7 @@
 //           come first, and only tiles at the diagonal pay for a mask.
 // Shared:   Owned rows, 4 p bytes each; buffers for tiles of two streamed matrices, p = d rounded up to a multiple of 64; P, twice,
 //           where two groups own the same keys; barriers.
-// Limits:   Compute capability 9.0 and no other. d a multiple of 8 up to 256; rows of 16-byte chunks.
+// Limits:   Compute capability 9.0 and no other. d a multiple of 8 up to 256; rows of 16-byte chunks. V may have fewer columns, DV.
 // Source:   Dao et al., FlashAttention (2022), algorithm 4; Shah et al., FlashAttention-3 (2024): roles, scores with keys down.
 // Before:   backward, whose two passes these are; half, whose copies, groups and products these are.
 
@@ -62,7 +62,7 @@ template <class Work, class G> __device__ __forceinline__ void multiply_tiles(co
             const int left = (G::KEYS ? w.Nq : w.Nk) - j * BC;
             if (left >= BC) return;
             clear_rows<BC, 128 * G::GROUPS>(memory.tile(consumed, 0), left);
-            if (G::KEYS) clear_rows<BC, 128 * G::GROUPS>(memory.tile(consumed, 1), left);
+            if (G::KEYS) clear_rows<BC, 128 * G::GROUPS, V_SUBTILES>(memory.tile(consumed, 1), left);
             meet(memory.cleared(), met);
 #endif
         };
@@ -94,7 +94,7 @@ template <class Work, class G> __device__ __forceinline__ void multiply_tiles(co
         if (threadIdx.x % 32 == 0) mbarrier_arrive(memory.own_empty(group));
         if (G::KEYS) {
             if (Work::FIRST) store(work.first, w.dk, t.batch, t.own_head, row, w.Nk, p.scale);
-            if (Work::SECOND) store(work.second, w.dv, t.batch, t.own_head, row, w.Nk, G::OVER_BIAS);
+            if (Work::SECOND) store<DV>(work.second, w.dv, t.batch, t.own_head, row, w.Nk, G::OVER_BIAS);
         } else {
             store(work.first, w.dq, t.batch, t.own_head, row, w.Nq, p.scale);
         }

@@ -56,8 +56,12 @@ constexpr bool SLOPED = true;
 constexpr bool SLOPED = false;
 #endif
 constexpr bool CLAIMS = COLUMNS > 128;  // blocks of two passes claim task after task (`counts`), as these are not equally long
-constexpr int SUBTILES = COLUMNS / 64, STEPS = COLUMNS / 16;  // of 64 columns, 128 bytes a row; of 16, as products take them
+#ifndef DV  // columns of V, dO and dV
+#define DV D
+#endif
+constexpr int SUBTILES = COLUMNS / 64, V_SUBTILES = ceil_div(DV, 64);  // of 64 columns, 128 bytes a row
 static_assert(COLUMNS % 64 == 0 && COLUMNS >= D && COLUMNS <= 256 && D % 8 == 0, "rows of 16-byte chunks, as TMA copies them");
+static_assert(V_SUBTILES <= SUBTILES && DV % 8 == 0, "V has as many columns as K, or fewer");
 
 // A block of a pass: GROUPS of four warps own 64 rows each; tiles of BC rows pass through STAGES buffers. KEYS: the rows that are
 // owned are keys, and beside the tiles come their rows' stats. AHEAD: a tile's scores are issued before the sums of the tile
@@ -74,10 +78,12 @@ struct Geometry {
     static constexpr int EARLY = EARLY_BLOCKS;
     static constexpr int GROUPS = GROUPS_OF_WARPS, BC = TILE, STAGES = BUFFERS, BLOCK = 128 * (GROUPS + 1);
     static constexpr int SETS = TOGETHER ? 1 : GROUPS, BR = 64 * SETS;  // of 64 owned rows
-    static constexpr unsigned OWN_BYTES = SUBTILES * 64 * 128, TILE_BYTES = SUBTILES * BC * 128;  // of one matrix
-    static constexpr unsigned STATS_BYTES = KEYS ? BC * 8 : 0, STAGE_BYTES = 2 * TILE_BYTES + STATS_BYTES;
+    // Of the first matrix, of Q's columns, and of both with the second, which has V's.
+    static constexpr unsigned OWN_BYTES = SUBTILES * 64 * 128, TILE_BYTES = SUBTILES * BC * 128;
+    static constexpr unsigned BOTH_OWN_BYTES = OWN_BYTES + V_SUBTILES * 64 * 128, BOTH_TILE_BYTES = TILE_BYTES + V_SUBTILES * BC * 128;
+    static constexpr unsigned STATS_BYTES = KEYS ? BC * 8 : 0, STAGE_BYTES = BOTH_TILE_BYTES + STATS_BYTES;
     static constexpr unsigned HANDED_BYTES = TOGETHER ? 64 * BC * 4 : 0;  // of a tile's P, at most
-    static constexpr unsigned STREAM_AT = SETS * 2 * OWN_BYTES, HANDED_AT = STREAM_AT + STAGES * 2 * TILE_BYTES;
+    static constexpr unsigned STREAM_AT = SETS * BOTH_OWN_BYTES, HANDED_AT = STREAM_AT + STAGES * BOTH_TILE_BYTES;
     static constexpr unsigned STATS_AT = HANDED_AT + 2 * HANDED_BYTES, BARRIERS_AT = STATS_AT + STAGES * STATS_BYTES;
     // Of each group's registers, for the threads that claim tasks.
     static constexpr int MORE = CLAIMS ? 16 : SEQUENCES && EARLY > 0 ? 8 : 0;
@@ -87,11 +93,12 @@ struct Geometry {
     static_assert(!TOGETHER || (KEYS && GROUPS == 2 && AHEAD && EARLY == 0), "one group has dV, the other one dK");
 
     unsigned base;  // of shared memory
-    __device__ __forceinline__ unsigned own(int group, int which) const { return base + (group * 2 + which) * OWN_BYTES; }
+    __device__ __forceinline__ unsigned own(int group, int which) const { return base + group * BOTH_OWN_BYTES + which * OWN_BYTES; }
     __device__ __forceinline__ unsigned own_full(int group) const { return base + BARRIERS_AT + group * 16; }
     __device__ __forceinline__ unsigned own_empty(int group) const { return own_full(group) + 8; }
     __device__ __forceinline__ unsigned tile(unsigned n, int which) const {
-        return base + STREAM_AT + (n % STAGES * 2 + which) * TILE_BYTES;
+        // As n % STAGES * BOTH_TILE_BYTES + which * TILE_BYTES it would cost registers, and ptxas would spill some.
+        return base + STREAM_AT + (n % STAGES * 2 + which) * TILE_BYTES - n % STAGES * (2 * TILE_BYTES - BOTH_TILE_BYTES);
     }
     __device__ __forceinline__ unsigned stats(unsigned n) const { return base + STATS_AT + n % STAGES * STATS_BYTES; }
     __device__ __forceinline__ unsigned full(unsigned n) const { return own_full(GROUPS + n % STAGES); }
@@ -226,7 +233,7 @@ __device__ __forceinline__ void each_task_of_group(const TiledParams& p, const G
 // Issues the copy of a group's owned rows, or of tile j of a head as the n-th tile, once their buffers are empty.
 template <class G> __device__ __forceinline__ void copy_own(const PassMaps& maps, const G& memory, const Task& t, int group,
                                                             unsigned barrier) {
-    UNROLL for (int w = 0; w < 2; w++) UNROLL for (int c = 0; c < SUBTILES; c++)
+    UNROLL for (int w = 0; w < 2; w++) UNROLL for (int c = 0; c < (w ? V_SUBTILES : SUBTILES); c++)
         copy_box(memory.own(group, w) + c * 64 * 128, maps.own[w], c * 64, G::KEYS ? t.key(t.row0 + group * 64) : t.row(t.row0 + group * 64),
                  t.own_head, t.in_batch(), barrier);
 }
@@ -235,7 +242,7 @@ template <class G> __device__ __forceinline__ void copy_tile(const TiledParams& 
     const unsigned barrier = memory.full(n);
     mbarrier_wait(memory.empty(n), n / G::STAGES % 2 ^ 1);
     mbarrier_expect<G::STAGE_BYTES>(barrier);
-    UNROLL for (int w = 0; w < 2; w++) UNROLL for (int c = 0; c < SUBTILES; c++)
+    UNROLL for (int w = 0; w < 2; w++) UNROLL for (int c = 0; c < (w ? V_SUBTILES : SUBTILES); c++)
         copy_box(memory.tile(n, w) + c * G::BC * 128, maps.streamed[w], c * 64, G::KEYS ? t.row(j * G::BC) : t.key(j * G::BC), head,
                  t.in_batch(), barrier);
     if (G::KEYS) {  // as a box: compute-sanitizer holds other copies against reads that __syncwarp and an arrival order
@@ -259,7 +266,7 @@ template <class G> __device__ __forceinline__ void copy_tiles(const TiledParams&
         for (int g = 0; g < G::SETS; g++) {
             mbarrier_wait(memory.own_empty(g), tasks % 2 ^ 1);
             if (CLAIMS) store_shared(memory.number(g), __int_as_float(number), 0);
-            mbarrier_expect<2 * G::OWN_BYTES>(memory.own_full(g));
+            mbarrier_expect<G::BOTH_OWN_BYTES>(memory.own_full(g));
             copy_own(maps, memory, t, g, memory.own_full(g));
         }
         tasks++;
@@ -275,9 +282,9 @@ template <class G> __device__ __forceinline__ void copy_tiles(const TiledParams&
 
 // SEQUENCES: zeros in the rows from `first` on, which are of another sequence or of none, of a tile of ROWS; by COUNT threads of whole
 // groups.
-template <int ROWS, int COUNT> __device__ __forceinline__ void clear_rows(unsigned at, int first) {
+template <int ROWS, int COUNT, int OF = SUBTILES> __device__ __forceinline__ void clear_rows(unsigned at, int first) {
     const int chunks = (ROWS - first) * 8;
-    for (int e = (threadIdx.x - 128) % COUNT; e < chunks * SUBTILES; e += COUNT)
+    for (int e = (threadIdx.x - 128) % COUNT; e < chunks * OF; e += COUNT)
         store_shared(at + e / chunks * ROWS * 128 + first * 128 + e % chunks * 16, uint4{0, 0, 0, 0});
     fence_proxy_async();
 }
@@ -290,12 +297,13 @@ __device__ __forceinline__ void meet(unsigned barrier, unsigned& met) {
 }
 
 typedef float Sums[COLUMNS / 8][4];
+typedef float ValueSums[V_SUBTILES * 8][4];
 
-__device__ __forceinline__ void clear(Sums& sum) {
-    UNROLL for (int n = 0; n < COLUMNS / 8; n++) UNROLL for (int e = 0; e < 4; e++) sum[n][e] = 0;
+template <int N> __device__ __forceinline__ void clear(float (&sum)[N][4]) {
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++) sum[n][e] = 0;
 }
-// Writes sums of this thread's rows, times a factor; they are those of columns from `first` on.
-template <int N>
+// Writes sums of this thread's rows, times a factor; they are those of columns from `first` on, of so many.
+template <int OF = D, int N>
 __device__ __forceinline__ void store(const float (&sum)[N][4], const Matrix<unsigned short>& m, int batch, int head, int row,
                                       int rows, float factor, int first = 0) {
     UNROLL for (int h = 0; h < 2; h++, row += 8) {
@@ -305,7 +313,7 @@ __device__ __forceinline__ void store(const float (&sum)[N][4], const Matrix<uns
             UNROLL for (int n = 0; n < 4; n++) x[n] = pack(sum[g * 4 + n][2 * h] * factor, sum[g * 4 + n][2 * h + 1] * factor);
             exchange_pairs(x);
             const int column = first + g * 32 + threadIdx.x % 4 * 8;
-            if (row < rows && column < D) *(uint4*)(to + column) = make_uint4(x[0], x[1], x[2], x[3]);
+            if (row < rows && column < OF) *(uint4*)(to + column) = make_uint4(x[0], x[1], x[2], x[3]);
         }
     }
 }
@@ -316,16 +324,18 @@ template <int BC> using Scores = float[BC / 8][4];
 template <int BC> using Weights = unsigned[BC / 16][4];
 
 // S = own streamed^T, for 64 owned rows.
-template <int BC> __device__ __forceinline__ void issue_scores(Scores<BC>& S, unsigned own_at, unsigned tile_at) {
+template <int BC, int OF = SUBTILES>
+__device__ __forceinline__ void issue_scores(Scores<BC>& S, unsigned own_at, unsigned tile_at) {
     const unsigned a = matrix_at(own_at, 16), b = matrix_at(tile_at, 16);
-    UNROLL for (int n = 0; n < STEPS; n++)
+    UNROLL for (int n = 0; n < 4 * OF; n++)  // 16 columns
         wgmma(S, descriptor(a + (n / 4 * 64 * 128 + n % 4 * 32) / 16),
               descriptor(b + (n / 4 * BC * 128 + n % 4 * 32) / 16), n > 0);
     wgmma_commit();
 }
 // Below, the blocks [FROM, TO) of a tile are meant, of 8 streamed rows.
 // sum += P streamed.
-template <int BC, int FROM, int TO> __device__ __forceinline__ void issue_sums(Sums& sum, const Weights<BC>& P, unsigned tile_at) {
+template <int BC, int FROM, int TO, int N>
+__device__ __forceinline__ void issue_sums(float (&sum)[N][4], const Weights<BC>& P, unsigned tile_at) {
     static_assert(FROM % 2 == 0 && TO % 2 == 0, "products of 16 rows");
     if (FROM == TO) return;
     wgmma_fence();
@@ -358,7 +368,8 @@ struct TilePlace { int batch, head, row, column; };
 template <class G, bool HAS_FIRST = true, bool HAS_SECOND = G::KEYS> struct Group {
     static constexpr int BC = G::BC, ALL = BC / 8, EARLY = G::EARLY;
     static constexpr bool FIRST = HAS_FIRST, SECOND = HAS_SECOND, WEIGHS = SECOND || !G::TOGETHER;
-    Sums first, second;  // dQ; or dK and dV
+    Sums first;  // dQ, or dK
+    ValueSums second;  // dV
     Scores<BC> S, dP;
     Weights<BC> P, dS;
     float2 row_stats[2];  // of the owned rows, unless they are keys
@@ -381,7 +392,7 @@ template <class G, bool HAS_FIRST = true, bool HAS_SECOND = G::KEYS> struct Grou
     __device__ __forceinline__ void begin(const G& memory, int group, unsigned n) {
         wgmma_fence();
         if (WEIGHS) issue_scores<BC>(S, memory.own(group, 0), memory.tile(n, 0));
-        if (FIRST) issue_scores<BC>(dP, memory.own(group, 1), memory.tile(n, 1));
+        if (FIRST) issue_scores<BC, V_SUBTILES>(dP, memory.own(group, 1), memory.tile(n, 1));
         wgmma_wait<1>();
         if (!G::TOGETHER) fence_registers(S);
         fence_sums();
@@ -499,7 +510,7 @@ template <class G, bool HAS_FIRST = true, bool HAS_SECOND = G::KEYS> struct Grou
 // ---- The launch before
 
 // Of each row, -LSE in base 2 and delta = the sum of dO O. Rows that see no key and rows that are not there get no weight.
-constexpr int LANES = D <= 8 ? 1 : D <= 16 ? 2 : D <= 32 ? 4 : D <= 64 ? 8 : D <= 128 ? 16 : 32;  // to a row, 8 columns each
+constexpr int LANES = DV <= 8 ? 1 : DV <= 16 ? 2 : DV <= 32 ? 4 : DV <= 64 ? 8 : DV <= 128 ? 16 : 32;  // to a row, 8 columns each
 
 // TILE: rows of a tile of stats.
 template <int TILE> __device__ __forceinline__ void compute_stats(const TiledParams& p) {
@@ -517,7 +528,7 @@ template <int TILE> __device__ __forceinline__ void compute_stats(const TiledPar
     const bool there = batch < p.batches && row < p.Nq;
 #endif
     float delta = 0;
-    if (there && column < D) {
+    if (there && column < DV) {
         const int in_batch = head - batch * p.heads;
         const uint4 a = *(const uint4*)(w.o.data + batch * p.o.batch + in_batch * p.o.head + in_sequence * p.o.row + column);
         const uint4 b = *(const uint4*)(w.d_o.data + batch * p.d_o.batch + in_batch * p.d_o.head + in_sequence * p.d_o.row + column);

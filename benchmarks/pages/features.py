@@ -12,7 +12,7 @@ import numpy as np
 from hw4cli import attention, attention_backward
 from hw4cli.plans.dispatch import AUTO, candidates
 from hw4cli.plans.flash import FLASH
-from hw4cli.plans.gradients import GRADIENTS, fastest
+from hw4cli.plans.gradients import GRADIENTS, as_computed, fastest
 from hw4cli.plans.kernels16 import ENTRIES16, kernel16, takes_values
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
@@ -107,14 +107,19 @@ def kernels(found: list[str]) -> str:
     return ", ".join(f"`{name}`" for name in dict.fromkeys(found))
 
 
+def padded(work: Workload, own: list[str]) -> str:
+    """What is said of rows of one width, which all but some kernels need."""
+    return PADDED * bool(work.dv) + f" but for {kernels(own)}" * bool(own)
+
+
 def forward16(work: Workload) -> str:
     """What answers a workload of 16 bits on each kind of GPU."""
     if work.score:
         work = replace(work, score=replace(work.score, gradient=False))
-    own = {kernel16(work, props) for props in GPUS.values() if takes_values(work, props, AUTO)}
+    own = [kernel16(work, props) for props in GPUS.values() if takes_values(work, props, AUTO)]
     names = [kernel16(work if takes_values(work, props, AUTO) else work.of_one_width, props) for props in GPUS.values()]
     assert all(ENTRIES16[name].sequences for name in names) or not work.sequences
-    return kernels(names) + PADDED * bool(work.dv) + f" but for {kernels([*own])}" * bool(own)
+    return kernels(names) + padded(work, own)
 
 
 def forward32(work: Workload) -> str:
@@ -129,9 +134,10 @@ def forward32(work: Workload) -> str:
 def gradients(work: Workload) -> str:
     """What computes the gradients on each kind of GPU."""
     alone = work.alone(work.sequences[0]) if work.sequences else work
-    names = [fastest(alone.of_one_width, props) for props in GPUS.values()]
+    names = [fastest(as_computed(alone, props), props) for props in GPUS.values()]
+    own = [fastest(alone, props) for props in GPUS.values() if as_computed(alone, props).dv]
     if not work.sequences:
-        return kernels(names) + PADDED * bool(work.dv)
+        return kernels(names) + padded(work, own)
     if work.score and work.score.gradient:
         return kernels(names) + EACH
     apart = [name for name in names if not GRADIENTS[name].sequences]

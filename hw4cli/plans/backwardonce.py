@@ -38,7 +38,7 @@ def plan(work: Workload, props: DeviceProperties, tile: Cut | None = None, name:
     macros |= {"ONCE_EARLY": early, "MISSING": int(any(end % KEYS for end in ends))}
     streams = hopper.Pass(2, rows, STAGES)
     # Behind the tiles: barriers of dQ and of dS, numbers of tasks, and what sequences need.
-    before = streams.shared(width, stats=True) + 16 * (SUMS + 2) + 16 + hopper.cleared_bytes(work)
+    before = streams.shared(2 * width, stats=True) + 16 * (SUMS + 2) + 16 + hopper.cleared_bytes(work)
     shared = ceil_div(before, 1024) * 1024 + 2 * KEYS * rows * 2 + SUMS * rows * width * FLOAT
     tiles, split = ceil_div(work.Nk, KEYS), work.batch * work.kv_heads - cut.first
     own = (cut.first + split * cut.parts) * tiles if cut.parts > 1 else work.key_tiles(KEYS)

@@ -2,13 +2,14 @@
 
 import struct
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from hw4cli.errors import MachineError
 from hw4cli.plans.backward import Arrays
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.half import ATOM, LARGEST, padded, tensor_box
-from hw4cli.plans.launch import COORDINATES, Box, Matrix, coordinates
+from hw4cli.plans.launch import COORDINATES, Box, coordinates
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros, sequence_macros
 from hw4cli.plans.scoring import LOG2E, scoring
 from hw4cli.plans.spans import Owned, table_addresses, with_tables
@@ -45,9 +46,9 @@ class Pass(NamedTuple):
         return OWNED * (1 if self.together else self.groups)
 
     def shared(self, columns: int, stats: bool) -> int:
-        """Bytes of a block's shared memory: two matrices owned, two streamed with or without stats, barriers; P on its
-        way from one group to the other, twice."""
-        tiles = 4 * columns * (self.rows + self.stages * self.tile)
+        """Bytes of a block's shared memory: two matrices owned, two streamed with or without stats, of so many columns
+        together; barriers; P on its way from one group to the other, twice."""
+        tiles = 2 * columns * (self.rows + self.stages * self.tile)
         handed = 2 * (FLOAT * OWNED * self.tile + 16) if self.together else 0
         return tiles + self.stages * self.tile * STATS_BYTES * stats + 16 * (self.groups + self.stages) + handed
 
@@ -73,23 +74,25 @@ TILINGS = {
 
 
 def takes(work: Workload, props: DeviceProperties) -> bool:
-    """Whether the kernel runs there, and takes such elements and rows."""
-    return props.warpgroups and work.dtype != FLOAT32 and work.d % 8 == 0
+    """Whether the kernel runs there, and takes such elements and rows: V's may be shorter than rows of Q that are
+    wide."""
+    shorter = not work.dv or (work.dv < work.d and columns(work) > MAX_D)
+    return props.warpgroups and work.dtype != FLOAT32 and work.d % 8 == 0 and work.dv % 8 == 0 and shorter
 
 
 def plan(work: Workload, props: DeviceProperties, tile: Tiling | None = None) -> Plan:
     """The three launches for a workload. Raises MachineError where the kernels do not run."""
     check(NAME, work, props)
-    width = columns(work)
+    width, both = columns(work), columns(work) + columns(_of_values(work))
     dq, dkdv = tile or TILINGS[width]
     macros = {**common_macros(work), **dq.macros("DQ"), **dkdv.macros("DKDV")}
     claims = claimed_bytes(width)
     more = cleared_bytes(work) + 2 * claims  # a number for each set of owned rows
     launches = (
         stats_launch(work, dkdv.tile),
-        Launch("backward_dq", min(props.sms, work.row_tiles(dq.rows)), dq.threads, dq.shared(width, False) + more),
+        Launch("backward_dq", min(props.sms, work.row_tiles(dq.rows)), dq.threads, dq.shared(both, False) + more),
         Launch(
-            "backward_dkdv", min(props.sms, work.key_tiles(dkdv.rows)), dkdv.threads, dkdv.shared(width, True) + more
+            "backward_dkdv", min(props.sms, work.key_tiles(dkdv.rows)), dkdv.threads, dkdv.shared(both, True) + more
         ),
     )
     stats = STATS_BYTES * stats_rows(work, dkdv.tile)
@@ -134,7 +137,8 @@ def claimed_bytes(width: int) -> int:
 def check(name: str, work: Workload, props: DeviceProperties) -> None:
     """Raises MachineError where a kernel for warpgroups does not run."""
     if not takes(work, props):
-        raise MachineError(f"kernel {name} does not take {work.dtype}, d={work.d} on {props.architecture}")
+        of = f"{work.d}, {work.dv}" if work.dv else f"{work.d}"
+        raise MachineError(f"kernel {name} does not take {work.dtype}, d={of} on {props.architecture}")
 
 
 def columns(work: Workload) -> int:
@@ -142,10 +146,21 @@ def columns(work: Workload) -> int:
     return ceil_div(work.d, ATOM) * ATOM
 
 
+def value_columns(planned: Plan) -> int:
+    """Columns of V, dO and dV that are computed, for a plan."""
+    return ceil_div(planned.macros.get("DV", planned.macros["D"]), ATOM) * ATOM
+
+
+def _of_values(work: Workload) -> Workload:
+    """The same, whose rows all are as long as V's."""
+    return replace(work, d=work.value_columns, dv=0)
+
+
 def common_macros(work: Workload) -> dict[str, int]:
     """What all kernels for warpgroups are compiled with."""
     return {
         "D": work.d,
+        **({"DV": work.dv} if work.dv else {}),
         "COLUMNS": columns(work),
         "THREADS": STATS_THREADS,
         "BFLOAT16": int(work.dtype == BFLOAT16),
@@ -162,8 +177,8 @@ def stats_rows(work: Workload, tile: int) -> int:
 
 
 def stats_launch(work: Workload, tile: int) -> Launch:
-    """The launch that computes stats: a row has as many lanes as it has chunks of 16 bytes, or more."""
-    lanes = next(lanes for lanes in (1, 2, 4, 8, 16, 32) if work.d <= 8 * lanes)
+    """The launch that computes stats: a row of O has as many lanes as it has chunks of 16 bytes, or more."""
+    lanes = next(lanes for lanes in (1, 2, 4, 8, 16, 32) if work.value_columns <= 8 * lanes)
     return Launch("backward_stats", ceil_div(stats_rows(work, tile) * lanes, STATS_THREADS), STATS_THREADS, 0)
 
 
@@ -192,13 +207,17 @@ def tiled_arguments(
     worked on together; `owned`: of what there are tables of sequences; `cut`: as cut.Cut; `sums`: addresses of parts,
     of dQ and of counts."""
     q, k, v, o, do, dq, dk, dv = arrays.matrices
-    queries, keys = (work.heads, work.Nq), (work.kv_heads, work.Nk)
+    of_values = _of_values(work)
 
-    def box(m: Matrix, heads: int, rows: int, box_rows: int) -> bytes:
-        return encode(tensor_box(work, m, heads, rows, box_rows))
+    def of_queries(rows: int) -> list[bytes]:
+        boxes = ((work, q), (of_values, do))
+        return [encode(tensor_box(one, m, work.heads, work.Nq, rows)) for one, m in boxes]
 
-    maps = [box(q, *queries, OWNED), box(do, *queries, OWNED), box(k, *keys, tiles[0]), box(v, *keys, tiles[0])]
-    maps += [box(k, *keys, OWNED), box(v, *keys, OWNED), box(q, *queries, tiles[1]), box(do, *queries, tiles[1])]
+    def of_keys(rows: int) -> list[bytes]:
+        boxes = ((work, k), (of_values, v))
+        return [encode(tensor_box(one, m, work.kv_heads, work.Nk, rows)) for one, m in boxes]
+
+    maps = of_queries(OWNED) + of_keys(tiles[0]) + of_keys(OWNED) + of_queries(tiles[1])
     maps.append(encode(_stats_box(work, arrays.scratch, tiles[1])))
     members = coordinates(o, do, dq, dk, dv)
     memory = *arrays.log_sums(work), arrays.scratch, *sums

@@ -37,6 +37,7 @@ WGMMA = ArrayKernel(
     scores=True,
     sequences=True,
     widest=WIDEST,
+    values=True,
     persistent=True,
 )
 
@@ -96,6 +97,13 @@ def takes(kernel: str, work: Workload, props: DeviceProperties) -> bool:
     """Whether a kernel computes a workload, in rows that kernels can load, on such a GPU."""
     entry = GRADIENTS[kernel]
     return work.d <= entry.widest and entry.takes(work.stored, props)
+
+
+def as_computed(work: Workload, props: DeviceProperties, kernel: str = AUTO) -> Workload:
+    """What a kernel, or the fastest, is asked for: a workload as it is, or, where it does not compute V of another
+    number of columns than Q and K, in rows that all have as many."""
+    entry = GRADIENTS[fastest(work, props) if kernel == AUTO else kernel]
+    return work if entry.values and entry.takes(work.stored, props) else work.of_one_width
 
 
 def is_at_once(work: Workload, props: DeviceProperties, kernel: str = AUTO) -> bool:

@@ -169,8 +169,8 @@ def _delta(launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
 def _stats(launch: Launch, work: Workload, sizes: Sizes, streamed: int, cleared: int = 0) -> LaunchModel:
     """From O, dO and the LSE two numbers a row, also of rows that fill a tile; and so many bytes are cleared."""
     rows = hopper.stats_rows(work, streamed)
-    moved = 2 * sizes.q + FLOAT * sizes.rows, STATS * rows + cleared
-    return LaunchModel(launch.symbol, moved, moved, 0, ffma_flops=2 * work.d * sizes.rows)
+    moved = 2 * sizes.o + FLOAT * sizes.rows, STATS * rows + cleared
+    return LaunchModel(launch.symbol, moved, moved, 0, ffma_flops=2 * work.value_columns * sizes.rows)
 
 
 def _pieces(launch: Launch, work: Workload, sizes: Sizes) -> LaunchModel:
@@ -214,8 +214,8 @@ def _dq(launch: Launch, work: Workload, rows: int, streamed: int, least: int = 1
     stats = STATS * sizes.rows
     return LaunchModel(
         launch.symbol,
-        (2 * sizes.q + 2 * sizes.k + stats, sizes.q),
-        (2 * sizes.q + head_bytes(work, keys) + stats, sizes.q),
+        (sizes.q + sizes.o + sizes.k + sizes.v + stats, sizes.q),
+        (sizes.q + sizes.o + head_bytes(work, keys) + stats, sizes.q),
         tiles=heads * sum(tiles),
     )
 
@@ -230,8 +230,8 @@ def _dkdv(launch: Launch, work: Workload, rows: int, streamed: int, stay: bool) 
     passed, rows_read = (count * streamed, hopper.stats_rows(work, streamed)) if stay else (queries, sizes.rows)
     return LaunchModel(
         launch.symbol,
-        (2 * sizes.q + 2 * sizes.k + STATS * rows_read, 2 * sizes.k),
-        (2 * sizes.k + head_bytes(work, queries) + STATS * passed, 2 * sizes.k),
+        (sizes.q + sizes.o + sizes.k + sizes.v + STATS * rows_read, sizes.k + sizes.v),
+        (sizes.k + sizes.v + head_bytes(work, queries) + STATS * passed, sizes.k + sizes.v),
         tiles=count,
     )
 
@@ -263,9 +263,10 @@ def _by_groups(
     registers; `adds`: dQ too, 64 x 64 numbers of it. Of a tile of queries, each warp's threads read two numbers of each
     row; where dQ is added, they leave dS and their part of dQ. Two groups with the same rows (`together`) both read
     these numbers, and P passes from one to the other."""
-    columns = plan.macros["COLUMNS"]
-    operands = HALF * columns * (2 * (hopper.OWNED + streamed) + (count - 2) * streamed)
-    flops = count * 2 * columns * hopper.OWNED * streamed
+    columns, values = plan.macros["COLUMNS"], hopper.value_columns(plan)
+    of_scores, of_sums = columns + values, columns if count == 3 else columns + values
+    operands = HALF * (of_scores * (hopper.OWNED + streamed) + of_sums * streamed)
+    flops = (of_scores + of_sums) * 2 * hopper.OWNED * streamed
     accesses = 0 if count == 3 else WARPS * streamed // 2
     if adds:
         operands += HALF * 2 * hopper.OWNED * cut.KEYS
@@ -292,9 +293,9 @@ def _visits_of_queries(plan: Plan, launch: Launch, work: Workload) -> Visits:
     heads, visits = work.batch * work.heads, list[Visit]()
     for head in range(heads):
         for n in order:
-            own = HALF * work.d * min(rows, work.Nq - n * rows)
-            end = min(work.Nk, count[n] * streamed)
-            visits.append(Visit(head * work.kv_heads // work.heads, 0, end, 2 * own, own))
+            own, end = min(rows, work.Nq - n * rows), min(work.Nk, count[n] * streamed)
+            kv_head = head * work.kv_heads // work.heads
+            visits.append(Visit(kv_head, 0, end, head_bytes(work, own), HALF * work.d * own))
     passing = head_bytes(work, 1)
     turning = work.causal and not hopper.claimed_bytes(plan.macros["COLUMNS"])
     ordered = _in_task_order(visits, heads, hopper.section(work), launch.grid, turning)
@@ -312,7 +313,7 @@ def _visits_of_keys(plan: Plan, launch: Launch, work: Workload) -> Visits:
     heads, visits = work.batch * work.kv_heads, list[Visit]()
     for head in range(heads):
         for n, tile in enumerate(begin):
-            own, first = 2 * HALF * work.d * min(rows, work.Nk - n * rows), tile * streamed
+            own, first = head_bytes(work, min(rows, work.Nk - n * rows)), tile * streamed
             there = (0, work.Nq - first) if once else (first, work.Nq)
             visits.append(Visit(head, *there, own, own))
     passing = head_bytes(work, 1) + STATS

@@ -18,18 +18,21 @@ from hw4cli.problem.workload import FLOAT32, Workload
 
 @dataclass(frozen=True)
 class Sizes:
-    """Bytes of Q (as many as of O), of K (as many as of V); rows of all heads of Q."""
+    """Bytes of Q, K, V and O; rows of all heads of Q."""
 
     q: int
     k: int
+    v: int
+    o: int
     rows: int
 
     @classmethod
     def of(cls, work: Workload) -> "Sizes":
         """Those of a workload."""
         element = FLOAT if work.dtype == FLOAT32 else HALF
-        rows = work.batch * work.heads * work.Nq
-        return cls(element * rows * work.d, element * work.batch * work.kv_heads * work.Nk * work.d, rows)
+        rows, keys = work.batch * work.heads * work.Nq, work.batch * work.kv_heads * work.Nk
+        d, dv = element * work.d, element * work.value_columns
+        return cls(rows * d, keys * d, keys * dv, rows * dv, rows)
 
 
 def seen_by(work: Workload, row: int) -> int:
@@ -51,7 +54,7 @@ def visited(work: Workload, rows: int, keys: int) -> tuple[int, int]:
 
 def head_bytes(work: Workload, keys: int) -> int:
     """Bytes of so many keys of K and of V."""
-    return 2 * (FLOAT if work.dtype == FLOAT32 else HALF) * keys * work.d
+    return (FLOAT if work.dtype == FLOAT32 else HALF) * keys * (work.d + work.value_columns)
 
 
 def _visits(work: Workload, plan: Plan, slots: int, in_rounds: bool = False) -> Visits:
@@ -82,8 +85,8 @@ def warpgroups(plan: Plan, work: Workload, props: DeviceProperties) -> list[Laun
     left = HALF * own * 64 * m["COLUMNS"] + launch.grid * 2048 * m["ONES"]  # half_short's threads leave O, and ones
     main = LaunchModel(
         launch.symbol,
-        (sizes.q + 2 * sizes.k, sizes.q),
-        (sizes.q + head_bytes(work, keys), sizes.q),
+        (sizes.q + sizes.k + sizes.v, sizes.o),
+        (sizes.q + head_bytes(work, keys), sizes.o),
         left if "TEAMS" in m else 0,
         own * operands,
         tensor_flops=2 * own * 64 * m["BC"] * (steps + m["COLUMNS"] + 8 * m["ONES"]),

@@ -12,6 +12,7 @@ from slow import few, quick_of_each
 import hw4cli
 from hw4cli.arrays import ongpu
 from hw4cli.arrays.emulated import tensor_map
+from hw4cli.arrays.gradients import ongpu as gradients_ongpu
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.oracle import exact_gradients
 
@@ -133,3 +134,22 @@ def test_on_hopper_v_of_whole_chunks_is_read_where_it_lies(gpu, monkeypatch, lay
     o = hw4cli.attention(*map(Tensor, (*odd, v)))  # Q and K alone are copied
     assert np.abs(o.array - exact(*odd, v)[0]).max() < ALLOWED["float16"]
     assert gpu.launched == ["columns", "half"]
+
+
+@needs(COMPILER)
+@quick_of_each(1)
+@pytest.mark.parametrize("layout", ["BHND", "BNHD"])
+def test_on_hopper_gradients_of_wide_rows_and_narrower_v_are_of_arrays_as_they_lie(gpu, monkeypatch, layout):
+    gpu.props = DEVICES[90]
+    for module in (ongpu, gradients_ongpu):
+        monkeypatch.setattr(module, "encode", tensor_map)
+    q, k, v, do = numbers(192, 128, "float16", rows=65, keys=70)
+    given = [Tensor(np.ascontiguousarray(x.swapaxes(1, 2)) if layout == "BNHD" else x) for x in (do, q, k, v)]
+    o, lse = hw4cli.attention(*given[1:], layout=layout, return_lse=True)
+    gpu.launched.clear()
+    found = hw4cli.attention_backward(*given, o, lse, layout=layout)
+    for one, right in zip(found, exact_gradients(do, q, k, v), strict=True):
+        one = one.array.swapaxes(1, 2) if layout == "BNHD" else one.array
+        assert one.shape == right.shape
+        assert np.abs(one - right).max() < OF_GRADIENTS["float16"]
+    assert gpu.launched == 3 * ["backward_wgmma"]  # nothing is copied

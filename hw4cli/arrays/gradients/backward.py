@@ -374,8 +374,9 @@ def backward_on_gpu(
     cupy = import_cupy()
     with cupy.cuda.Device(lse.device):
         kernels, stream = _opened(lse.device or 0), stream_of(lse, cupy)
-        with Staged(kernels.gpu, stream, given, made) as staged:
-            operands, work = (*staged.given, *staged.made), work.of_one_width
+        work = kernels.as_computed(work, kernel)
+        with Staged(kernels.gpu, stream, given, made, alike=not work.dv) as staged:
+            operands = (*staged.given, *staged.made)
             for x in operands:
                 check_rows(x)
             launches = kernels.prepared(work, tuple(x.strides[:3] for x in operands), kernel, whole)
@@ -391,12 +392,13 @@ def launches_for(
 ) -> Prepared | None:
     """The launches for arrays q, k, v, o, do, dq, dk and dv of these kinds that the checks have passed; None where
     arrays are copied before. See backward_on_gpu for the addresses."""
-    if not are_loadable(operands):
-        return None
     device = operands[0].device
     with import_cupy().cuda.Device(device):
-        steps = tuple(x.strides[:3] for x in operands)
-        return _opened(device or 0).prepared(work, steps, kernel, whole)
+        kernels = _opened(device or 0)
+        work = kernels.as_computed(work, kernel)
+        if not are_loadable(operands, alike=not work.dv):
+            return None
+        return kernels.prepared(work, tuple(x.strides[:3] for x in operands), kernel, whole)
 
 
 _OPENING = threading.Lock()

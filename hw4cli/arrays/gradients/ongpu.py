@@ -32,6 +32,10 @@ class BackwardOnGpu:
         self.gpu.functions(planned)
         return planned
 
+    def as_computed(self, work: Workload, kernel: str) -> Workload:
+        """What is asked for where a workload is: one with as many columns of V as of Q, unless a kernel takes fewer."""
+        return choice.as_computed(work, self.gpu.props, kernel)
+
     def launch(self, work: Workload, arrays: Arrays, stream: Any, kernel: str = AUTO) -> None:
         """Enqueue a plan's launches on a stream of cupy's, on the current device; does not wait."""
         steps = tuple(m.steps for m in arrays.matrices)

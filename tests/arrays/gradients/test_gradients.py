@@ -25,8 +25,9 @@ pytestmark = quick_of_each(1)
 def operands(work, seed=0, factor=1.0):
     """dO, Q, K and V as numbers of the workload's type, and as the words that a kernel takes."""
     draw = np.random.default_rng(seed)
-    rows = [(work.heads, work.Nq), (work.heads, work.Nq), (work.kv_heads, work.Nk), (work.kv_heads, work.Nk)]
-    return [factor * draw.standard_normal((work.batch, *size, work.d)) for size in rows]
+    queries, keys, d, dv = (work.heads, work.Nq), (work.kv_heads, work.Nk), work.d, work.value_columns
+    sizes = [(*queries, dv), (*queries, d), (*keys, d), (*keys, dv)]
+    return [factor * draw.standard_normal((work.batch, *size)) for size in sizes]
 
 
 def as_words(x, dtype):

@@ -43,19 +43,19 @@ def starts_of(lengths):
     return [0, *np.cumsum(lengths).tolist()]
 
 
-def packed(dtype, rows, keys, d, causal, window=0, heads=(2, 1)):
+def packed(dtype, rows, keys, d, causal, window=0, heads=(2, 1), dv=0):
     """The workload of packed sequences, with three rows, and five keys, behind the last one. A window reaches two keys
     behind a row's own."""
     numbers = asked(None, None, "right", starts_of(rows), starts_of(keys))
     Nq, Nk = sum(rows) + 3, sum(keys) + 5
-    whole = Workload(dtype, 1, *heads, Nq, Nk, d, causal, Nk - Nq + 2 * (window > 0), window=window)
+    whole = Workload(dtype, 1, *heads, Nq, Nk, d, causal, Nk - Nq + 2 * (window > 0), window=window, dv=dv)
     return sequences_of(1, Nq, Nk, numbers).of(whole, BOTTOM_RIGHT)
 
 
 def assert_right(work, seed=1, **how):
     """dQ, dK and dV. All that is of no sequence is NaN, and none of the gradients there is written."""
     words, (mine, theirs) = given(work, seed)
-    o, lse = np.zeros(words[1].shape), np.full(words[1].shape[:3], np.nan)
+    o, lse = np.zeros(words[0].shape), np.full(words[1].shape[:3], np.nan)
     right = [np.zeros(x.shape) for x in words[1:]]
     mask = {"scale": work.scale, "causal": work.causal, "window": work.window}
     for b, row, rows, key, keys, offset, _ in work.sequences:
@@ -84,10 +84,10 @@ def given(work, seed):
     mine, theirs = np.zeros((work.batch, work.Nq), bool), np.zeros((work.batch, work.Nk), bool)
     for b, row, rows, key, keys, *_ in work.sequences:
         mine[b, row : row + rows] = theirs[b, key : key + keys] = True
-    shapes = ((work.heads, work.Nq, mine),) * 2 + ((work.kv_heads, work.Nk, theirs),) * 2
+    queries, keys, d, dv = (work.heads, work.Nq, mine), (work.kv_heads, work.Nk, theirs), work.d, work.value_columns
     return [
-        with_nan(draw.standard_normal((work.batch, heads, rows, work.d)), inside, work.dtype)
-        for heads, rows, inside in shapes
+        with_nan(draw.standard_normal((work.batch, heads, rows, columns)), inside, work.dtype)
+        for (heads, rows, inside), columns in ((queries, dv), (queries, d), (keys, d), (keys, dv))
     ], (mine, theirs)
 
 
@@ -113,6 +113,11 @@ def test_gradients_of_sequences_are_right_and_of_none_are_untouched(way):
     work = packed(dtype, ROWS, KEYS, d, causal, window)
     assert len(work.sequences) == 5
     assert_right(work, kernel=kernel, cc=CC.get(kernel, 90))
+
+
+def test_rows_behind_a_sequence_s_last_are_cleared_in_all_columns_of_v_and_no_others():
+    for dtype, d, dv, causal in ((BFLOAT16, 192, 128, True), (FLOAT16, 256, 40, False)):
+        assert_right(packed(dtype, ROWS, KEYS, d, causal, dv=dv), kernel="backward_wgmma", cc=90)
 
 
 @slow

@@ -14,6 +14,7 @@ from hw4cli.arrays.gradients.emulated import run_backward
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.emulator.library import Schedule
+from hw4cli.errors import MachineError
 from hw4cli.plans import gradients as choice
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.oracle import exact_gradients
@@ -86,6 +87,42 @@ def test_each_gpu_has_a_kernel_for_gradients_of_wide_rows():
                 assert launch.shared <= props.shared_limit
 
 
+@pytest.mark.parametrize("window", few([0, 25]))
+@pytest.mark.parametrize(("d", "dv"), few([(192, 128), (256, 192), (256, 24), (136, 72), (200, 8)], quick=1))
+def test_v_of_fewer_columns_has_gradients_as_it_is(d, dv, window):
+    for dtype, rows, keys in ((BFLOAT16, 70, 130), (FLOAT16, 129, 65)):
+        work = Workload(dtype, 2, 2, 1, rows, keys, d, True, keys - rows, dv=dv)
+        assert_work(replace(work, window=window), "backward_wgmma", 90)
+
+
+def test_columns_that_v_lacks_are_neither_multiplied_nor_read():
+    work = Workload(BFLOAT16, 1, 8, 8, 1024, 1024, 192)
+    shorter, props = replace(work, dv=128), DEVICES[90]
+    assert choice.as_computed(shorter, props) == shorter
+    both = [choice.WGMMA.models(choice.plan(one, props), one, props) for one in (work, shorter)]
+    for whole, less, share in zip(*both, (0, 8 / 9, 5 / 6), strict=True):
+        assert (less.tensor_flops, less.dram < whole.dram) == (share * whole.tensor_flops, True)
+
+
+@pytest.mark.parametrize(
+    ("d", "dv", "cc", "kernel"),
+    [
+        (128, 64, 90, "backward_once"),
+        (192, 256, 90, "backward_wgmma"),
+        (192, 128, 80, "backward_mma"),
+        (192, 128, 61, "backward"),
+    ],
+)
+def test_kernels_that_compute_rows_of_one_width_alone_say_so(d, dv, cc, kernel):
+    """Arrays are widened for them."""
+    work = Workload(FLOAT16, 1, 2, 2, 100, 100, d, dv=dv)
+    widened = choice.as_computed(work, DEVICES[cc])
+    assert widened == choice.as_computed(work, DEVICES[cc], kernel) == work.of_one_width
+    assert choice.fastest(widened, DEVICES[cc]) == kernel
+    with pytest.raises(MachineError, match=f"^kernel {kernel} (computes V of as many columns|does not take)"):
+        choice.plan(work, DEVICES[cc], kernel)
+
+
 @slow
 @pytest.mark.parametrize("offset", ["bottom right", "top left"])
 @pytest.mark.parametrize("keys", [1, 63, 64, 65, 127, 128, 129, 200])
@@ -108,9 +145,19 @@ def test_every_order_of_threads_and_every_number_of_blocks_gives_wide_rows_the_s
 
 @slow
 @pytest.mark.parametrize("mask", ["full", "causal", "window", "lengths", "softcap"])
-@pytest.mark.parametrize(("dtype", "d"), [(FLOAT16, 256), (BFLOAT16, 256), (BFLOAT16, 192), (FLOAT16, 136)])
-def test_wide_rows_by_warpgroups_compile_without_a_spill_or_a_serialised_product(dtype, d, mask):
-    work = Workload.square(dtype, 4, 16, 4096, d, mask in ("causal", "window"))
+@pytest.mark.parametrize(
+    ("dtype", "d", "dv"),
+    [
+        (FLOAT16, 256, 0),
+        (BFLOAT16, 256, 0),
+        (BFLOAT16, 192, 0),
+        (FLOAT16, 136, 0),
+        (BFLOAT16, 192, 128),
+        (FLOAT16, 256, 64),
+    ],
+)
+def test_wide_rows_by_warpgroups_compile_without_a_spill_or_a_serialised_product(dtype, d, dv, mask):
+    work = replace(Workload.square(dtype, 4, 16, 4096, d, mask in ("causal", "window")), dv=dv)
     if mask == "window":
         work = replace(work, window=1024)
     if mask == "lengths":
