@@ -53,12 +53,17 @@ def operand(name: str, array: Any, layout: str) -> Operand:
     dimensions than four, for a tensor on a device that is no GPU, for one that wants a gradient, or whose sign is due.
     """
     library, dtype, steps, itemsize, address, device = facts_of(name, array)
-    if len(array.shape) != 4:
-        raise ValueError(f"{name} has {len(array.shape)} dimensions: give four, in the order of layout={layout!r}")
+    check_dimensions(name, array, layout)
     order = LAYOUTS[layout]
     shape = tuple(int(array.shape[n]) for n in order)
     strides = tuple(int(steps[n]) // itemsize if array.shape[n] > 1 else 0 for n in order)
     return Operand(name, library, dtype, shape, strides, address, device, array, layout)
+
+
+def check_dimensions(name: str, array: Any, layout: str) -> None:
+    """Raise ValueError for other dimensions than four."""
+    if len(array.shape) != 4:
+        raise ValueError(f"{name} has {len(array.shape)} dimensions: give four, in the order of layout={layout!r}")
 
 
 def facts_of(name: str, array: Any) -> tuple[str, str, Any, int, int, int | None]:

@@ -177,14 +177,24 @@ def numbers_of(name: str, given: Any) -> Numbers:
     """The integers of a sequence, or of an array of one dimension."""
     if type(given) in (list, tuple) and set(map(type, given)) == {int}:  # at once: each call asks
         return tuple(given)
+    check_numbers(name, given)
+    if hasattr(given, "dtype"):
+        _check_readable(name, given)
+        given = given.tolist()
+    return tuple(map(int, given))
+
+
+def check_numbers(name: str, given: Any) -> None:
+    """Raise TypeError for what is no list of integers, and no array of them of one dimension; nothing is read."""
     if hasattr(given, "dtype"):
         if len(given.shape) != 1 or not str(given.dtype).removeprefix("torch.").startswith(("int", "uint")):
             raise TypeError(f"{name} is an array {tuple(given.shape)} of {given.dtype}: give integers, (sequences,)")
-        _check_readable(name, given)
-        return tuple(map(int, given.tolist()))
-    if isinstance(given, str | bytes) or not isinstance(given, Sequence) or not all(map(is_whole, given)):
+    elif (
+        isinstance(given, str | bytes)
+        or not isinstance(given, Sequence)
+        or not all(type(x) is int or is_whole(x) for x in given)  # of an int without index(), which ties a graph to it
+    ):
         raise TypeError(f"{name} is a {type(given).__name__}: give a list, or an array, of integers")
-    return tuple(map(int, given))
 
 
 def _check_readable(name: str, array: Any) -> None:
@@ -234,10 +244,14 @@ def lse_of(lse: Any, sequences: Sequences, part: Part) -> Any:
 
 def four_dimensions(name: str, array: Any, layout: str, packed: bool) -> Operand:
     """An array as an operand; packed arrays, which have three dimensions, as those of one batch."""
-    dimensions = len(getattr(array, "shape", ()))
     if not packed or not hasattr(array, "shape"):
         return operand(name, array, layout)
-    if dimensions != 3:
-        shape = "(heads, N, d)" if layout == "BHND" else "(N, heads, d)"
-        raise ValueError(f"{name} has {dimensions} dimensions: packed arrays have three, here {shape}")
+    check_packed(name, array, layout)
     return replace(operand(name, array[None], layout), array=array)
+
+
+def check_packed(name: str, array: Any, layout: str) -> None:
+    """Raise ValueError for other dimensions than three."""
+    if len(array.shape) != 3:
+        shape = "(heads, N, d)" if layout == "BHND" else "(N, heads, d)"
+        raise ValueError(f"{name} has {len(array.shape)} dimensions: packed arrays have three, here {shape}")

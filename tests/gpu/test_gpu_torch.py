@@ -204,6 +204,14 @@ def test_nor_with_that_of_changed_scores(layout, learns):
     torch.library.opcheck(torch.ops.hw4cli.attention_changed.default, arguments)
 
 
+@pytest.mark.parametrize("layout", ["BHND", "BNHD"])
+def test_nor_with_that_of_sequences(layout):
+    inputs = [x.requires_grad_() for x in tensors(BFLOAT16, Nq=100, Nk=130, layout=layout)]
+    numbers, options = torch.tensor([100, 7]), (False, "top-left", None, -1, -1, "auto")
+    arguments = *inputs, None, [numbers], *options, None, None, None, "", False, "lengths", "left"
+    torch.library.opcheck(torch.ops.hw4cli.attention_sequences.default, arguments)
+
+
 def backends():
     """Of torch.compile, and modes."""
     yield "aot_eager", None
@@ -224,6 +232,21 @@ def test_a_compiled_function_is_one_graph_and_gives_the_same(backend, mode):
     for _ in range(4):  # with mode="reduce-overhead": as it is, recorded as a CUDA graph, replayed
         for x, y in zip(gradients(compiled, inputs), right, strict=True):
             assert torch.equal(x, y)
+
+
+@pytest.mark.parametrize(("backend", "mode"), list(backends()))
+def test_one_graph_reads_the_lengths_of_each_call(backend, mode):
+    """A CUDA graph would have those that it was captured with."""
+
+    def function(q, k, v, lengths):
+        return 2 * hw4cli.torch.attention(2 * q, k, v, is_causal=True, lengths=lengths, q_lengths=lengths) + 1
+
+    compiled = torch.compile(function, fullgraph=True, backend=backend, **({"mode": mode} if mode else {}))
+    inputs = packed(BFLOAT16)
+    for n in range(5):
+        lengths = torch.tensor([300 - 50 * n, 7 + n], device="cuda")
+        found, right = (gradients(lambda *x, one=one: one(*x, lengths), inputs) for one in (compiled, function))
+        assert all(map(torch.equal, found, right))
 
 
 def test_gradcheck_passes_in_float32():

@@ -65,8 +65,7 @@ def attention(
     current stream, with the same bits in every run. It is an operator for torch.compile, torch.autocast, torch.no_grad,
     torch.utils.checkpoint, and torch.func's grad, vjp, jacrev and vmap. Only what the kernels cannot read where it lies
     is copied: rows that do not begin at multiples of 16 bytes, or are none long, and what has been expanded. With a
-    mask or changed scores it is one for torch.compile; vmap refuses it. With lengths it is none: torch.compile leaves
-    its graph for it.
+    mask, changed scores or lengths it is one for torch.compile; vmap refuses it.
 
     Raises ValueError for dropout_p and shapes, strides or devices that do not fit, TypeError for other
     element types or arguments of other types, MachineError if the GPU cannot do it; NotImplementedError if a
@@ -122,10 +121,13 @@ def attention(
     options = {"causal": bool(is_causal), "align": align, "window": window, "scale": scale}
     if not is_whole:
         _shape_of_result(query, key, value, enable_gqa)
-        numbers = {name: given if given is None else numbers_of(name, given) for name, given in asked.items()}
         named = kernel or usual_kernel(query)
-        options |= {"kernel": named, "padding": padding, **numbers}
-        o = direct.attend(query, key, value, options, words)
+        options |= {"kernel": named, "padding": padding}
+        if _is_planned(query):
+            check_padding(padding, lengths, q_lengths)
+            return changed.attend(query, key, value, options | asked, words)
+        numbers = {name: given if given is None else numbers_of(name, given) for name, given in asked.items()}
+        o = direct.attend(query, key, value, options | numbers, words)
         if given is not None and query is tensors[0] and key is tensors[1] and value is tensors[2]:
             eager.remember((*tensors, *beside), o, given, named)
         return o
@@ -137,7 +139,7 @@ def attention(
     named = kernel or usual_kernel(q)
     if words is not None:
         words = words._replace(attn_mask=_fitting(attn_mask, leading[:-1]))
-        compute = changed.attend if eager.is_compiling() else direct.attend
+        compute = changed.attend if _is_planned(q) else direct.attend
         o = compute(q, k, v, {**options, "kernel": named}, words)
     else:
         o = attend(q, k, v, bool(is_causal), align, scale, *(window or eager.EVERY), named)[0]
@@ -145,6 +147,11 @@ def attention(
     if given is not None and q is tensors[0] and k is tensors[1] and v is tensors[2] and fits:
         eager.remember((*tensors, *beside), o, given, named)
     return o.reshape(shape)
+
+
+def _is_planned(q: Any) -> bool:
+    """Whether nothing is computed yet, and the operators are what is wanted: by a graph, or for shapes alone."""
+    return bool(eager.is_compiling() or q.is_meta)
 
 
 def _alike(*tensors: Any) -> list[Any]:

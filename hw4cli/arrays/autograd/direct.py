@@ -1,8 +1,8 @@
-"""What the operators do not carry: sequences of several lengths, padded and packed, and scores that are changed, with
-gradients for query, key, value and an additive mask.
+"""What the operators of plain attention do not carry: sequences of several lengths, padded and packed, and scores that
+are changed, with gradients for query, key, value and an additive mask.
 
-Lengths are numbers, by which launches are planned, and expressions are texts, for which kernels are compiled:
-torch.compile computes such a call as it stands, between its graphs.
+Lengths are numbers, by which launches are planned, and expressions are texts, for which kernels are compiled. Eager
+calls come here; in a graph of torch.compile there are the operators of changed.py.
 """
 
 from collections.abc import Mapping, Sequence
@@ -40,7 +40,6 @@ class _Call(NamedTuple):
         return found | ({ARRAYS: arrays} if arrays else {})
 
 
-@torch.compiler.disable  # type: ignore[untyped-decorator]
 def attend(q: Tensor, k: Tensor, v: Tensor, options: Options, words: Words | None = None) -> Tensor:
     """O of q (batch, heads, Nq, d), k and v (batch, kv_heads, Nk, d), or, where cu_seqlens are among the options, of
     tensors without a batch. The options, and what changes scores, are arguments of hw4cli.attention, which checks them.

@@ -9,6 +9,7 @@ where the heads of a row lie side by side, as (batch, N, heads, d). So the fake 
 knows strides, say what the true ones do.
 """
 
+import math
 from functools import partial
 from typing import Any, NoReturn
 
@@ -239,9 +240,10 @@ def _mapped(called: Any, info: Any, in_dims: tuple[int | None, ...], *arguments:
 
 
 def forward_flops(q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
-    """Two products, as torch counts those of its own attention: of all pairs of a row and a key, with a mask, too."""
-    batch, heads, rows, d = q
-    return int(2 * batch * heads * rows * k[2] * (d + v[3]))
+    """Two products, as torch counts those of its own attention: of all pairs of a row and a key of the tensors, with a
+    mask or lengths, too."""
+    *batch_and_heads, rows, d = q
+    return int(2 * math.prod(batch_and_heads) * rows * k[-2] * (d + v[-1]))
 
 
 def backward_flops(do: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
@@ -250,15 +252,23 @@ def backward_flops(do: Any, q: Any, k: Any, v: Any, *_: Any, **__: Any) -> int:
 
 
 def register(
-    name: str, function: Any, fake: Any, derivative: Any, flops: Any, mapped: Any = None, schema: str = ""
+    name: str,
+    function: Any,
+    fake: Any,
+    derived: Any,
+    flops: Any,
+    mapped: Any = None,
+    schema: str = "",
+    tags: tuple[Any, ...] = (),
 ) -> Any:
-    """An operator of torch, torch.ops.hw4cli.NAME. `mapped`: vmap's rule, where it is not that of the batch; `schema`:
-    of its arguments and results, where the function's annotations do not say them."""
+    """An operator of torch, torch.ops.hw4cli.NAME. `derived`: the same with a derivative; `mapped`: vmap's rule, where
+    it is not that of the batch; `schema`: of its arguments and results, where the function's annotations do not say
+    them."""
     qualified = f"hw4cli::{name}"
     schema = schema or torch.library.infer_schema(function, mutates_args=())
-    _LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag,))
+    _LIBRARY.define(name + schema, tags=(torch.Tag.pt2_compliant_tag, *tags))
     _LIBRARY.impl(name, function, "CompositeExplicitAutograd")
-    _LIBRARY.impl(name, derivative.apply, "Autograd")
+    _LIBRARY.impl(name, derived, "Autograd")
     torch.library.register_fake(qualified, fake, lib=_LIBRARY)
     packet = getattr(torch.ops.hw4cli, name)
     torch.library.register_vmap(qualified, mapped or partial(_mapped, packet), lib=_LIBRARY)
@@ -267,5 +277,5 @@ def register(
 
 
 _LIBRARY = torch.library.Library("hw4cli", "FRAGMENT")
-operator = register("attention", forward, forward_like, _Attention, forward_flops)
-gradients = register("attention_backward", _backward, backward_like, _Gradients, backward_flops)
+operator = register("attention", forward, forward_like, _Attention.apply, forward_flops)
+gradients = register("attention_backward", _backward, backward_like, _Gradients.apply, backward_flops)

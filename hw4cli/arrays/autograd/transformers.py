@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from hw4cli.arrays.autograd.attention import attention
+from hw4cli.arrays.autograd.eager import is_compiling
 from hw4cli.arrays.sequences import LEFT, RIGHT, Numbers
 from hw4cli.errors import MachineError
 from hw4cli.problem.workload import BOTTOM_RIGHT
@@ -44,6 +45,8 @@ def register_in_transformers(name: str = "hw4") -> None:
 
     def mask_of_model(*arguments: Any, **options: Any) -> Tensor | None:
         if _is_plain(**options):
+            if is_compiling():  # where nobody asks whether there is padding in it
+                return _of_keys(**options)
             of_padding: Tensor | None = flash_attention_mask(*arguments, **options)
             return of_padding
         # Whether a mask may be left out is decided by what torch's attention does without one.
@@ -68,20 +71,25 @@ def _is_plain(
 ) -> bool:
     """Whether a mask is known without one: causal, a window, or none, with padding that the model hands on; the last
     row sees the last key."""
-    if not _names(mask_function) <= PLAIN:
+    if not _is_known(mask_function):
         return False
     if attention_mask is not None:  # whose keys are all that there are yet
         return True
     return not isinstance(q_offset, Tensor) and q_offset + q_length == kv_offset + kv_length
 
 
-def _names(function: Any) -> set[str]:
-    """Those of the functions of which a mask's function is put together, if all of them must be true."""
+def _is_known(function: Any) -> bool:
+    """Whether a mask's function is of those that are PLAIN, or put together of them, if all of them must be true: of
+    what it is put together, a graph of torch.compile does not tell."""
     name = getattr(function, "__qualname__", "?")
-    if name != "and_masks.<locals>.and_mask":
-        return {name}
-    parts = (part for cell in function.__closure__ or () for part in cell.cell_contents)
-    return {name for part in parts for name in _names(part)}
+    if name != "and_masks.<locals>.and_mask" or is_compiling():
+        return any(name == plain for plain in PLAIN)
+    return all(_is_known(part) for cell in function.__closure__ for part in cell.cell_contents)
+
+
+def _of_keys(*, kv_length: int, attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:
+    """What hides padding, of the last so many keys."""
+    return None if attention_mask is None else attention_mask[:, -kv_length:]
 
 
 def attention_of_model(
@@ -123,7 +131,7 @@ def attention_of_model(
     elif attention_mask is not None:
         keys = attention_mask.shape[1]
         key, value = key[:, :, :keys], value[:, :, :keys]  # a cache may have room for more
-        found = _lengths_of(attention_mask)
+        found = None if is_compiling() else _lengths_of(attention_mask)  # numbers, for which a graph would be left
         if found is None or (bias is not None and found[1] == LEFT):
             asked |= {"keep": "seen[b, j]", "arrays": {"seen": attention_mask.bool()}}
         else:

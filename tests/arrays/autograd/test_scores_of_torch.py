@@ -164,16 +164,6 @@ def test_a_compiled_model_has_it_in_its_graph_and_gives_the_same_bits(name, layo
     assert all(map(torch.equal, *found))
 
 
-def test_sequences_of_several_lengths_are_computed_between_a_compiled_models_graphs():
-    pytest.importorskip("torch._dynamo")
-    inputs, mask = tensors(), drawn(33, 33).float()
-
-    def layer(q, k, v, mask):
-        return 2 * attention(q + 1, k, v, mask, softcap=3.0, lengths=[33, 20])
-
-    torch.testing.assert_close(torch.compile(layer, backend="eager")(*inputs, mask), layer(*inputs, mask))
-
-
 @pytest.mark.parametrize("learns", [False, True])
 def test_torch_finds_nothing_wrong_with_the_operator_of_changed_scores(learns):
     """Schema, fake operator, its autograd and its traces with dynamic shapes."""
