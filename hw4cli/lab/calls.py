@@ -124,15 +124,16 @@ class Session:
         torch, work = self.torch, workload.work
         generator, rows_first = torch.Generator("cuda").manual_seed(workload.seed), workload.layout != "BHND"
 
-        def one(heads: int, rows: int) -> Any:
-            shape = (work.batch, rows, heads, work.d) if rows_first else (work.batch, heads, rows, work.d)
+        def one(heads: int, rows: int, d: int = work.d) -> Any:
+            shape = (work.batch, rows, heads, d) if rows_first else (work.batch, heads, rows, d)
             x = torch.randn(shape, generator=generator, device="cuda").to(getattr(torch, work.dtype))
             return x.transpose(1, 2) if rows_first else x
 
-        do, heads = one(work.heads, work.Nq), (work.heads, work.kv_heads, work.kv_heads)
+        do, keys = one(work.heads, work.Nq, work.value_columns), (work.kv_heads, work.Nk)
         if workload.layout == PACKED:
+            heads = work.heads, work.kv_heads, work.kv_heads
             return [*one(sum(heads), work.Nq).split(heads, dim=1), do]
-        return [*(one(count, rows) for count, rows in zip(heads, (work.Nq, work.Nk, work.Nk), strict=True)), do]
+        return [one(work.heads, work.Nq), one(*keys), one(*keys, work.value_columns), do]
 
     def _functions(self, workload: NamedWorkload) -> list[tuple[str, Any, Context]]:
         """Name, function of torch's q, k and v, and the context in which it is called."""

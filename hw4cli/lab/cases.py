@@ -23,14 +23,14 @@ from hw4cli.problem.workload import FLOAT32, Workload
 CHECK_CHUNK = 1 << 20  # floats copied back at a time to be checked, which stay in the cache meanwhile
 
 PASSES = {"fwd": FORWARD, "bwd": BACKWARD, "both": BOTH}  # as users name them
-# Operations, of the forward pass's 4*B*H*Nq*Nk*d, and bytes, of its Q, K, V and O, by the field's convention: the
+# Operations, of the forward pass's 2*B*H*Nq*Nk*(d+dv), and bytes, of its Q, K, V and O, by the field's convention: the
 # backward pass has five products where the forward pass has two, and reads or writes each of eight arrays.
 FLOPS = {FORWARD: 1.0, BACKWARD: 2.5, BOTH: 3.5}
 BYTES = {FORWARD: 1.0, BACKWARD: 2.0, BOTH: 3.0}
 CONVENTIONS = {
-    FORWARD: "4*B*H*Nq*Nk*d; causal: half of it",
-    BACKWARD: "2.5 times the forward pass's 4*B*H*Nq*Nk*d (5 products for 2); causal: half of it",
-    BOTH: "3.5 times the forward pass's 4*B*H*Nq*Nk*d (7 products for 2); causal: half of it",
+    FORWARD: "2*B*H*Nq*Nk*(d+dv), where V has dv columns; causal: half of it",
+    BACKWARD: "2.5 times the forward pass's 2*B*H*Nq*Nk*(d+dv) (5 products for 2); causal: half of it",
+    BOTH: "3.5 times the forward pass's 2*B*H*Nq*Nk*(d+dv) (7 products for 2); causal: half of it",
 }
 MEMORY = {
     FORWARD: "Q, K, V and O once",
@@ -151,6 +151,7 @@ class ArrayResult(KernelResult):
     heads: int = 1
     kv_heads: int = 1
     Nk: int = 0
+    dv: int = 0  # V's columns, where these are not as many as Q's
     layout: str = "BHND"
     distribution: str = ""
     ours: bool = True
@@ -218,6 +219,7 @@ class ArrayCase:
             heads=work.heads,
             kv_heads=work.kv_heads,
             Nk=work.Nk,
+            dv=work.dv,
             layout=self.workload.layout,
             distribution=self.workload.distribution,
             ours=contender.ours,

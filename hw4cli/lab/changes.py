@@ -57,8 +57,8 @@ def compare(rows: Sequence[KernelResult], old: dict[str, Any], spread: float = R
 def _subject(row: Mapping[str, Any]) -> tuple[Any, ...]:
     """What a row is about: rows of other kernels, workloads or layouts are not compared with it."""
     arrays = (row.get(key) for key in ("dtype", "heads", "kv_heads", "Nk", "layout", "distribution"))
-    which = row.get("pass") or row.get("direction") or FORWARD
-    return row["kernel"], *row["shape"], bool(row.get("causal")), which, *arrays
+    which, dv = row.get("pass") or row.get("direction") or FORWARD, row.get("dv") or 0
+    return row["kernel"], *row["shape"], dv, bool(row.get("causal")), which, *arrays
 
 
 def _direction(least: float, most: float, factor: float) -> str:

@@ -25,7 +25,7 @@ from hw4cli.plans import gradients as choice
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.half import Arrays
 from hw4cli.plans.halfmma import SPLIT
-from hw4cli.plans.kernels16 import KERNELS16, plan16
+from hw4cli.plans.kernels16 import ENTRIES16, KERNELS16, plan16
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DeviceProperties, Plan, Tile, knobs_of
 from hw4cli.problem.workload import FLOAT32, Workload
@@ -89,21 +89,26 @@ class ArrayKernel(Contender):
         self._timer, self._kernel, self._case, self._tiling = timer, kernel, case, tiling
         self._half, self._float32 = HalfOnGpu(timer.gpu, planner), Float32OnGpu(timer.gpu)
 
+    @property
+    def _work(self) -> Workload:
+        """What the kernel computes: all in rows of one width, if it takes no others."""
+        work, own = self._case.work, self._kernel in KERNELS16 and ENTRIES16[self._kernel].values
+        return work if own else work.of_one_width
+
     def planned(self) -> Plan:
         """Its launches, not yet compiled. MachineError where it cannot run."""
-        work = self._case.work
-        check_type(self._kernel, work)
+        check_type(self._kernel, self._work)
         if self._kernel in KERNELS16:
-            return self._half.planned(work, self._kernel, self._tiling)
-        return self._float32.plan(work, self._kernel)
+            return self._half.planned(self._work, self._kernel, self._tiling)
+        return self._float32.plan(self._work, self._kernel)
 
     def prepare(self, data: ForwardData) -> dict[str, Any]:
         """Compile it, and take its scratch memory. MachineError where it cannot run."""
-        gpu, work, planned = self._timer.gpu, self._case.work, self.planned()
+        gpu, work, planned = self._timer.gpu, self._work, self.planned()
         gpu.functions(planned)
         self._arrays, stream = data.arrays, gpu.cupy.cuda.Stream.null
         given, made = operands_of(work, data.arrays, "qkv", "o")
-        self._staged = Staged(gpu, stream, given, made)
+        self._staged = Staged(gpu, stream, given, made, alike=not work.dv)
         (q, k, v), (o,) = self._staged.given, self._staged.made
         self._launch: Callable[[], object]
         if self._kernel in KERNELS16:
@@ -129,18 +134,20 @@ class GradientKernel(Contender):
     kernel that `attention` chooses."""
 
     def __init__(self, timer: GpuTimer, case: ArrayCase, kernel: str | None = None) -> None:
-        name = kernel or choice.fastest(case.work, timer.gpu.props)
+        props = timer.gpu.props
+        name = kernel or choice.fastest(choice.as_computed(case.work, props), props)
         super().__init__(name, repeats=choice.GRADIENTS[name].repeatable)
         self._timer, self._case = timer, case
+        self._work = choice.as_computed(case.work, props, name)
 
     def planned(self) -> Plan:
         """Its launches, not yet compiled. MachineError where it cannot run."""
-        return choice.plan(self._case.work, self._timer.gpu.props, self.name)
+        return choice.plan(self._work, self._timer.gpu.props, self.name)
 
     def prepare(self, data: GradientData) -> dict[str, Any]:
         """Compile it, and compute O and the LSE. MachineError where it cannot run."""
         work, arrays = self._case.work, data.gradients
-        planned = BackwardOnGpu(self._timer.gpu).plan(work, self.name)
+        planned = BackwardOnGpu(self._timer.gpu).plan(self._work, self.name)
         given, made = operands_of(work, arrays, ("q", "k", "v", "o", "do"), ("dq", "dk", "dv"))
         lse = operand("lse", arrays.lse[..., None], "BHND")
         forward = FLOAT32_FORWARD if work.dtype == FLOAT32 else AUTO
@@ -187,7 +194,7 @@ def check_type(kernel: str, work: Workload) -> None:
 
 def computes_gradients(kernel: str, work: Workload, props: DeviceProperties) -> bool:
     """Whether a kernel of gradients computes a workload on such a GPU."""
-    return choice.takes(kernel, work, props)
+    return choice.takes(kernel, choice.as_computed(work, props, kernel), props)
 
 
 def pairs_percent(work: Workload, planned: Plan) -> float | None:

@@ -174,7 +174,7 @@ def workload_of(row: dict[str, Any]) -> Workload:
     """The workload of a row, without the mask's offset."""
     heads, (batch_heads, Nq, d) = row["heads"], row["shape"]
     sizes = batch_heads // heads, heads, row["kv_heads"], Nq, row["Nk"], d
-    return Workload(row["dtype"], *sizes, bool(row["causal"]))
+    return Workload(row["dtype"], *sizes, bool(row["causal"]), dv=row.get("dv", 0))
 
 
 def array_table(timed: list[dict[str, Any]]) -> tuple[list[str], list[list[str]]]:

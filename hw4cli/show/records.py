@@ -415,6 +415,7 @@ def _type(row: dict[str, Any], N: int) -> str:
     dtype, heads, shared = str(row.get("dtype") or FLOAT32), row.get("heads"), row.get("kv_heads")
     keys, layout, numbers = row.get("Nk") or N, row.get("layout") or "BHND", row.get("distribution")
     extra = [f"{int(shared)} heads of K and V for {int(heads)}"] if heads and shared and heads != shared else []
+    extra += [f"V of {int(row['dv'])} columns"] if row.get("dv") else []
     extra += [f"{int(keys)} keys"] * (keys != N) + [f"layout {layout}"] * (layout != "BHND")
     extra += [f"{numbers} numbers"] * (dtype == FLOAT32 and numbers == "normal")
     return printable(", ".join([dtype, *extra]))

@@ -16,6 +16,7 @@ from hw4cli.lab.arrays.named import workload
         (["half"], "B=1 H=8 KVH=2 N=1024 d=64 dtype=bf16 causal", ["cuDNN", "FA2"]),
         (["half"], "B=2 H=4 N=500 d=128 dtype=fp16 layout=packed", ["cuDNN", "FA2", "efficient", "math"]),
         (["half"], "B=2 H=8 N=100 Nk=1000 d=64 dtype=fp16 causal", ["FA2"]),
+        (["half", "half_mma"], "H=4 N=500 d=192 dv=128 dtype=bf16 causal", ["cuDNN"]),
         (["split", "flash"], "B=2 H=4 N=1024 d=64 dtype=fp32 causal dist=uniform", ["efficient", "math"]),
         (["exact", "flash"], "B=1 H=4 KVH=2 N=500 d=64 dtype=fp32 layout=BNHD", []),
     ],
@@ -89,6 +90,7 @@ def test_the_newest_peers_are_right_or_say_why_they_are_not_there(gpu, hw4, tmp_
         ("B=1 H=8 KVH=2 N=1000 d=64 dtype=bf16 causal", []),
         ("B=2 H=4 N=512 d=128 dtype=fp16 layout=packed", ["FA2", "efficient"]),
         ("B=2 H=4 N=512 d=64 dtype=fp32", ["efficient"]),
+        ("B=2 H=4 N=500 d=192 dv=128 dtype=bf16 causal", ["cuDNN"]),
     ],
 )
 def test_gradients_are_checked_and_measured_beside_torchs(gpu, hw4, tmp_path, which, factor, text, peers):

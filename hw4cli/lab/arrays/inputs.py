@@ -62,12 +62,12 @@ def _numbers(seed: int, part: int, size: int, distribution: str, dtype: str) -> 
 def memory_shapes(case: NamedWorkload) -> list[tuple[int, int, int, int]]:
     """The arrays as they lie in memory: Q, K and V; or, packed, the one that holds them all."""
     work = case.work
-    parts = [(work.heads, work.Nq), (work.kv_heads, work.Nk), (work.kv_heads, work.Nk)]
+    keys, d, dv = (work.kv_heads, work.Nk), work.d, work.value_columns
     if case.layout == PACKED:
-        return [(work.batch, work.Nq, work.heads + 2 * work.kv_heads, work.d)]
+        return [(work.batch, work.Nq, work.heads + 2 * work.kv_heads, d)]
     return [
-        (work.batch, heads, N, work.d) if case.layout == "BHND" else (work.batch, N, heads, work.d)
-        for heads, N in parts
+        (work.batch, heads, N, columns) if case.layout == "BHND" else (work.batch, N, heads, columns)
+        for heads, N, columns in ((work.heads, work.Nq, d), (*keys, d), (*keys, dv))
     ]
 
 
@@ -158,7 +158,7 @@ def on_device(case: NamedWorkload, cupy: Any) -> DeviceArrays:
     """The workload's inputs on the current GPU, and O, whose words are those of NaN."""
     shapes = memory_shapes(case)
     q, k, v = as_bhnd(case, [_filled(case, cupy, part, shape) for part, shape in enumerate(shapes)])
-    return DeviceArrays(q, k, v, _unwritten(case, cupy, q.shape))
+    return DeviceArrays(q, k, v, _unwritten(case, cupy, (*q.shape[:3], case.work.value_columns)))
 
 
 @dataclass(frozen=True)
@@ -175,9 +175,9 @@ class GradientArrays(DeviceArrays):
 def with_gradients(case: NamedWorkload, arrays: DeviceArrays, cupy: Any) -> GradientArrays:
     """A workload's arrays, and those that the backward pass takes and makes; dO holds numbers like Q's."""
     q, k, v, o = arrays.q, arrays.k, arrays.v, arrays.o
-    batch, heads, N, d = q.shape
+    batch, heads, N, dv = o.shape
     rows_first = case.layout != "BHND"
-    do = _filled(case, cupy, DO, (batch, N, heads, d) if rows_first else q.shape)
+    do = _filled(case, cupy, DO, (batch, N, heads, dv) if rows_first else o.shape)
     made = [_unwritten(case, cupy, x.shape) for x in (q, k, v)]
     lse = cupy.ndarray((batch, heads, N), np.float32)
     return GradientArrays(q, k, v, o, do.transpose(0, 2, 1, 3) if rows_first else do, lse, *made)

@@ -28,7 +28,7 @@ DTYPES = {
 PACKED = "packed"  # Q, K and V in one array (batch, N, heads of all three, d)
 LAYOUTS = ("BHND", "BNHD", PACKED)
 NORMAL, UNIFORM = "normal", "uniform"
-SIZES = {"B": 1, "H": 1, "KVH": None, "N": None, "Nk": None, "d": None}  # and what they are where they are not given
+SIZES = ("B", "H", "KVH", "N", "Nk", "d", "dv")
 CHOICES = {"layout": LAYOUTS, "dist": (NORMAL, UNIFORM), "align": (BOTTOM_RIGHT, TOP_LEFT), "dtype": tuple(DTYPES)}
 WORDS = (*SIZES, "dtype", "causal", "align", "scale", "layout", "dist", "seed")
 
@@ -78,7 +78,8 @@ def read_named(path: Path) -> dict[str, str]:
 def workload(text: str) -> NamedWorkload:
     """The workload of a name, or of words such as "B=4 H=64 KVH=8 N=8192 Nk=4096 d=128 dtype=fp16 causal".
 
-    KVH is H, and Nk is N, where they are not given. Raises InputError, with the word that is wrong.
+    B and H are 1, KVH is H, Nk is N, and dv, V's columns, is d, where they are not given. Raises InputError, with the
+    word that is wrong.
     """
     name = " ".join(text.split())
     if re.fullmatch(r"[A-Za-z][\w.-]*", name) and name != "causal":
@@ -108,11 +109,14 @@ def _parsed(text: str) -> NamedWorkload:
     causal, Nk = "causal" in given, sizes.get("Nk", N)
     offset = Nk - N if causal and given.get("align", BOTTOM_RIGHT) == BOTTOM_RIGHT else 0
     work = Workload(DTYPES[given.get("dtype", "fp16")], B, H, sizes.get("KVH", H), N, Nk, d, causal, offset)
+    work = replace(work, dv=sizes.get("dv", 0))
     if problem := size_problem(work):
         raise InputError(f"{where}: {problem}")
     layout = given.get("layout", "BHND")
     if layout == PACKED and Nk != N:
         raise InputError(f"{where}: Q, K and V in one array need as many keys as rows")
+    if layout == PACKED and work.dv:
+        raise InputError(f"{where}: Q, K and V in one array need as many columns each")
     if "scale" in given:
         work = replace(work, scale=_scale(where, given["scale"]))
     seed = _whole(where, "seed", given.get("seed", "0"), 0)
@@ -136,8 +140,10 @@ def _scale(where: str, value: str) -> float:
 
 
 def described(work: Workload) -> str:
-    """A workload in few words: "(4, 64, 8192, 128) fp16 causal", "(1, 32/8, 512/8192, 128) bf16"."""
+    """A workload in few words: "(4, 64, 8192, 128) fp16 causal", "(1, 32/8, 512/8192, 128) bf16"; of V with its own
+    columns "(1, 8, 8192, 192/128) bf16"."""
     heads = f"{work.heads}/{work.kv_heads}" if work.heads != work.kv_heads else f"{work.heads}"
     rows = f"{work.Nq}/{work.Nk}" if work.Nq != work.Nk else f"{work.Nq}"
     short = {FLOAT16: "fp16", BFLOAT16: "bf16", FLOAT32: "fp32"}[work.dtype]
-    return f"({work.batch}, {heads}, {rows}, {work.d}) {short}{' causal' if work.causal else ''}"
+    columns = f"{work.d}/{work.dv}" if work.dv else f"{work.d}"
+    return f"({work.batch}, {heads}, {rows}, {columns}) {short}{' causal' if work.causal else ''}"

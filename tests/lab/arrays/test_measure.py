@@ -99,6 +99,15 @@ def test_what_is_right_is_timed_with_every_figure(timer, dtype, layout):
     assert (row.sustained_ms, row.watts, row.sm_mhz) == (2.5, 600.0, 1500.0)
 
 
+def test_v_of_another_number_of_columns_is_read_counted_and_named(timer):
+    case = workload("B=2 H=4 KVH=2 N=33 Nk=40 d=16 dv=24")
+    assert str(case) == "(2, 4/2, 33/40, 16/24) fp16"
+    (row,) = measure(timer, [Answering("half")], ArrayCase(case))
+    assert (row.status, row.reason, row.dv, row.shape) == ("ok", "", 24, (8, 33, 16))
+    assert row.tflops == pytest.approx(2 * 8 * 33 * 40 * (16 + 24) / row.median / 1e9)
+    assert workload("N=9 d=16 dv=16").work == workload("N=9 d=16").work
+
+
 def test_what_is_wrong_is_not_timed_and_gets_its_reason(timer):
     wrong = {
         "a head": (leaves_out_a_head, "of the answer's norm in 132 rows"),

@@ -22,7 +22,7 @@ from hw4cli.lab.arrays.named import workload
 from hw4cli.lab.cases import ArrayCase
 from hw4cli.lab.changes import compare
 from hw4cli.lab.contender import Contender, measure
-from hw4cli.lab.kernels import computes_gradients
+from hw4cli.lab.kernels import GradientKernel, computes_gradients
 from hw4cli.lab.tables import BACKWARD, BOTH, FORWARD
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.oracle import exact_gradients
@@ -63,7 +63,9 @@ class GradientsOf(Contender):
         return tuple(self.made)
 
 
-@pytest.mark.parametrize("text", [CASE, f"{CASE} layout=BNHD", "B=2 H=2 N=40 d=8 dtype=fp32", "H=2 N=300 d=8 causal"])
+@pytest.mark.parametrize(
+    "text", [CASE, f"{CASE} dv=8 layout=BNHD", "B=2 H=2 N=40 d=8 dv=24 dtype=fp32", "H=2 N=300 d=8 causal"]
+)
 @pytest.mark.parametrize(("direction", "factor"), [(BACKWARD, 2.5), (BOTH, 3.5)])
 def test_right_gradients_are_timed_and_their_operations_counted(timer, text, direction, factor):
     case = workload(text)
@@ -73,7 +75,7 @@ def test_right_gradients_are_timed_and_their_operations_counted(timer, text, dir
     assert 0 < row.relative_error < 1e-3 and row.checked_rows > 0
 
 
-@pytest.mark.parametrize("text", [CASE, "B=2 H=3 N=20 d=8 dtype=fp32", "H=2 N=500 Nk=700 d=8 causal scale=0.5"])
+@pytest.mark.parametrize("text", [CASE, "B=2 H=3 N=20 d=8 dtype=fp32", "H=2 N=500 Nk=700 d=8 dv=4 causal scale=0.5"])
 @pytest.mark.parametrize("by", [np, fakecupy.cupy], ids=["on the CPU", "on the GPU"])
 def test_some_rows_are_looked_at_on_the_cpu_and_all_on_the_gpu(text, by):
     case, work = workload(text), workload(text).work
@@ -89,6 +91,16 @@ def test_some_rows_are_looked_at_on_the_cpu_and_all_on_the_gpu(text, by):
         np.testing.assert_allclose(one.dq, dq[one.batch, heads][:, one.rows], atol=1e-12)
         np.testing.assert_allclose(one.dk, dk[one.batch, one.kv_head][one.keys], atol=1e-12)
         np.testing.assert_allclose(one.dv, dv[one.batch, one.kv_head][one.keys], atol=1e-12)
+
+
+@pytest.mark.parametrize(("cc", "kernel", "dv"), [(90, "backward_wgmma", 128), (80, "backward_mma", 0)])
+def test_v_of_fewer_columns_is_measured_as_it_lies_or_widened_as_calls_widen_it(cc, kernel, dv):
+    gpu = SimpleNamespace(props=DEVICES[cc], cupy=fakecupy.cupy)
+    case = ArrayCase(workload("H=2 N=100 d=192 dv=128 dtype=bf16"), BACKWARD)
+    assert case.work.dv == 128
+    one = GradientKernel(FakeTimer(gpu), case)
+    assert (one.name, one.planned().macros.get("DV", 0)) == (kernel, dv)
+    assert computes_gradients("backward_once", workload("H=2 N=9 d=64 dv=32").work, DEVICES[90])
 
 
 def test_the_gradient_of_o_is_not_q_and_every_gradient_begins_as_nan():

@@ -57,6 +57,9 @@ WRONG = {
     "q has 6 heads, which is not a multiple of the 4": "H=6 KVH=4 N=4 d=8",
     "d is 257: it must be between 1 and 256": "N=4 d=257",
     "Q, K and V in one array need as many keys as rows": "N=4 Nk=5 d=8 layout=packed",
+    "Q, K and V in one array need as many columns each": "N=4 d=16 dv=8 layout=packed",
+    "v has 257 columns: they must be between 1 and 256": "N=4 d=8 dv=257",
+    "dv is '0', but must be an integer from 1": "N=4 d=8 dv=0",
 }
 
 
