@@ -245,7 +245,7 @@ def test_one_graph_reads_the_lengths_of_each_call(backend, mode):
     inputs = packed(BFLOAT16)
     for n in range(5):
         lengths = torch.tensor([300 - 50 * n, 7 + n], device="cuda")
-        found, right = (gradients(lambda *x, one=one: one(*x, lengths), inputs) for one in (compiled, function))
+        found, right = (gradients(lambda *x, one=one, n=lengths: one(*x, n), inputs) for one in (compiled, function))
         assert all(map(torch.equal, found, right))
 
 

@@ -209,13 +209,14 @@ def attend(q: Tensor, k: Tensor, v: Tensor, options: Options, words: Words | Non
     beside = [*arrays.values(), *([] if words.alibi_slopes is None else [words.alibi_slopes])]
     mask = options["causal"], options["align"], options["scale"], *(options["window"] or EVERY), options["kernel"]
     softcap = None if words.softcap is None else checked_number("softcap", words.softcap)
-    said = words.score, words.keep, softcap, " ".join(arrays), words.alibi_slopes is not None
+    said: tuple[Any, ...] = words.score, words.keep, softcap, " ".join(arrays), words.alibi_slopes is not None
     given = {name: options[name] for name in NAMES if options.get(name) is not None}
-    if not given:
-        return operator(q, k, v, words.attn_mask, beside, *mask, *said)[0]  # type: ignore[no-any-return]
-    beside += [_numbers(name, x) for name, x in given.items()]
-    more = *said, " ".join(given), options["padding"]
-    return of_sequences(q, k, v, words.attn_mask, beside, *mask, *more)[0]  # type: ignore[no-any-return]
+    called = operator
+    if given:
+        beside += [_numbers(name, x) for name, x in given.items()]
+        called, said = of_sequences, (*said, " ".join(given), options["padding"])
+    o: Tensor = called(q, k, v, words.attn_mask, beside, *mask, *said)[0]
+    return o
 
 
 def _numbers(name: str, given: Any) -> Tensor:
