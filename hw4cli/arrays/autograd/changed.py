@@ -220,10 +220,11 @@ def attend(q: Tensor, k: Tensor, v: Tensor, options: Options, words: Words | Non
 
 
 def _numbers(name: str, given: Any) -> Tensor:
-    """Lengths as a tensor of the CPU. Raises TypeError for what is no list or array of integers."""
+    """Lengths as a tensor of the CPU, or a meta tensor's as it is. Raises TypeError for what is no list or array of
+    integers."""
     if isinstance(given, np.ndarray):
         given = torch.from_numpy(given)
     check_numbers(name, given)
     if isinstance(given, Tensor):
-        return given.to("cpu")
+        return given if given.is_meta else given.to("cpu")
     return torch.tensor(given, dtype=torch.int64)  # of numbers, which a graph leaves open where they change

@@ -188,6 +188,7 @@ def test_meta_tensors_meet_the_same_checks():
     whole, rows = ([x.to("meta") for x in made()] for made in (tensors, packed))
     assert attention(*whole, lengths=LENGTHS, enable_gqa=True).shape == (4, 4, 33, 16)
     assert attention(*rows, cu_seqlens_q=starts(), cu_seqlens_k=starts(), enable_gqa=True).shape == (4, 54, 16)
+    assert attention(*whole, lengths=torch.tensor(LENGTHS, device="meta"), enable_gqa=True).shape == (4, 4, 33, 16)
     assert attention(*whole, softcap=3.0, enable_gqa=True).shape == (4, 4, 33, 16)
     with pytest.raises(TypeError, match="lengths is a list: give a list, or an array, of integers"):
         attention(*whole, lengths=[0.5] * 4, enable_gqa=True)
