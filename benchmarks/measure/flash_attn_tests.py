@@ -35,11 +35,18 @@ Drawn = tuple[str, dict[str, Any]]
 MOST_TRIES, PAUSE_SECONDS = 20, 3  # of a test for which the GPU's memory is too small beside the others
 NOT_BEGUN = "not begun"
 WHOLE = 1 << 15  # more than a test with chunks of keys has rows or keys
+# Arguments of FlashAttention that are hw4's by the same names, by others, and that change no result.
+SAME = "softcap", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "lengths", "q_lengths", "keep", "arrays"
+NAMED = "causal", "window_size", "softmax_scale", "return_attn_probs"
+HINTS = "deterministic", "num_splits", "pack_gqa", "sm_margin"
 
 
 def attention(q: Any, k: Any, v: Any, causal: bool, window: Any, extra: dict[str, Any]) -> Any:
     """O of tensors (..., N, heads, d), by hw4: `window` as FlashAttention has it, `extra` by the names of
-    hw4's arguments."""
+    hw4's arguments. Raises NotImplementedError for what hw4 has not."""
+    for name, value in extra.items():
+        if value is not None and name not in (*SAME, *NAMED, *HINTS):
+            raise NotImplementedError(name)
     import torch
 
     import hw4cli.torch
@@ -50,8 +57,7 @@ def attention(q: Any, k: Any, v: Any, causal: bool, window: Any, extra: dict[str
     asked: dict[str, Any] = {"align": "bottom-right", "enable_gqa": True, "is_causal": causal}
     if (left, right) != (-1, -1):
         asked["window"] = (left, right)
-    names = "softcap", "alibi_slopes", "cu_seqlens_q", "cu_seqlens_k", "lengths", "q_lengths", "keep", "arrays"
-    given = {name: extra[name] for name in names if extra.get(name) is not None}
+    given = {name: extra[name] for name in SAME if extra.get(name) is not None}
     asked |= {name: value for name, value in given.items() if name != "softcap" or value}
     rows = [x.transpose(-3, -2) for x in (q, k, v)]
     o = hw4cli.torch.attention(*rows, scale=extra.get("softmax_scale"), **asked).transpose(-3, -2)
@@ -185,6 +191,8 @@ def refusal(name: str, given: dict[str, Any]) -> str:
         return cache_refusal(given)
     if "generator" in name:
         return "the package's own arguments"
+    if given.get("paged_kv_block_size"):
+        return "paged caches"
     return "dropout" if given.get("dropout_p") else ""
 
 
@@ -193,8 +201,8 @@ def hopper_package(checkout: Path) -> None:
     is a hint there, which changes no result."""
 
     def func(q: Any, k: Any, v: Any, qv: Any = None, attention_chunk: int = 0, **how: Any) -> Any:
-        if qv is not None or how.get("q_descale") is not None:
-            raise NotImplementedError("qv, or scales of fp8")
+        if qv is not None:
+            raise NotImplementedError("qv")
         if attention_chunk:
             how |= chunks(attention_chunk, q.device)
         return attention(q, k, v, how.get("causal", False), how.get("window_size", (-1, -1)), how)

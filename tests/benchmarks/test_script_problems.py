@@ -99,6 +99,13 @@ def test_a_sample_is_drawn_of_tests_that_are_no_longer_than_asked():
         list(flash_attn_tests.drawn(suite, made, 40, 1, 0))
 
 
+def test_what_others_tests_ask_for_and_hw4_has_not_is_refused_and_never_left_out():
+    suite, name = flash_attn_tests.SUITES[False], "test_flash_attn_varlen_causal"
+    assert [suite.refusal(name, {"paged_kv_block_size": size}) for size in (None, 256)] == ["", "paged caches"]
+    with pytest.raises(NotImplementedError, match="block_table"):
+        flash_attn_tests.attention(None, None, None, True, (-1, -1), {"deterministic": True, "block_table": [0]})
+
+
 def test_a_folder_with_files_of_the_users_is_never_emptied(tmp_path):
     (tmp_path / "mine.txt").write_text("mine")
     result = call(sys.executable, "-m", "benchmarks.measure.reported", tmp_path, "-o", tmp_path)
