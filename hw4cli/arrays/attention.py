@@ -34,7 +34,7 @@ from hw4cli.arrays.operand import (
     operand,
     stream_of,
 )
-from hw4cli.arrays.repeated import ALIGNMENT, FORWARD, Call, are_plain, call_like, call_of, forward
+from hw4cli.arrays.repeated import ALIGNMENT, FORWARD, Call, are_plain, call_like, call_of
 from hw4cli.arrays.scored import Scored, Words, scored
 from hw4cli.arrays.sequences import (
     LEFT,
@@ -155,7 +155,7 @@ def attention(
         options = causal, align, scale, layout, kernel, max_error, bounds, return_lse, window, *numbers, *said
     if options and not not_supported and are_plain(options[:6], bounds):
         call = FORWARD.find(options, given)
-        made = forward(call, *given) if call is not None else None
+        made = call.run(*given) if call is not None else None
         if made is not None:
             return made if return_lse else made[0]
     else:

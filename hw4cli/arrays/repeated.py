@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from hw4cli.arrays.operand import CUPY, TORCH, Operand, cast
-from hw4cli.device.launcher import Prepared, forgets
+from hw4cli.device.launcher import Addresses, Prepared, forgets
 from hw4cli.plans.formulas import FLOAT
 from hw4cli.problem.workload import FLOAT32
 
@@ -29,6 +29,7 @@ ALIGNMENT = 16  # bytes, of arrays of which kernels read or copy whole chunks
 PLAIN = {NoneType, bool, int, float, str, np.float32, np.float64}  # what never changes, and equals the same only
 
 Arrays = tuple[Any, ...]
+Model = tuple[Any, ...]
 Guard = Callable[..., bool]
 
 
@@ -40,7 +41,7 @@ def are_plain(options: Sequence[Any], bounds: Any = None) -> bool:
 
 
 class Library:
-    """What a repeated call asks of torch or cupy. Models are what `new` makes arrays like."""
+    """What a repeated call asks of torch or cupy. A model is what `new` takes to make an array."""
 
     guard: Callable[[Arrays], Guard] | None = None  # whether arrays are of the same kind as these, in a microsecond
 
@@ -52,8 +53,8 @@ class Library:
         """Of the key of q, k and v what does not change with the number of keys."""
         raise NotImplementedError
 
-    model: Callable[..., Any]  # of arrays of a shape, type and device, contiguous or of strides; it takes no memory
-    new: Callable[[Any], Any]
+    model: Callable[..., Model]  # of arrays of a shape, type and device, contiguous or of strides; it takes no memory
+    new: Callable[..., Any]
     address: Callable[[Any], int]
     strides: Callable[[Any], tuple[int, ...]]  # in elements
     fill: Callable[[Any, float], Any]  # on the current stream
@@ -69,8 +70,7 @@ class Torch(Library):
 
         self._torch, own = torch, torch._C
         self._types = {torch.Tensor, torch.nn.Parameter}
-        self.model = lru_cache(MODELS)(self._model)
-        self.new, self.address, self.strides = torch.empty_like, torch.Tensor.data_ptr, torch.Tensor.stride
+        self.address, self.strides = torch.Tensor.data_ptr, torch.Tensor.stride
         self.device = getattr(own, "_cuda_getDevice", torch.cuda.current_device)
         self.stream = getattr(own, "_cuda_getCurrentRawStream", self._stream)
         self._keys, self._grad = getattr(own, "_dispatch_keys", None), torch.is_grad_enabled
@@ -81,6 +81,10 @@ class Torch(Library):
             self.guard = self._guard
         except AttributeError:
             self.guard = None
+        try:  # likewise, of what it compiles: on the current device, in half of empty_like's instructions
+            self.new, self.model = own._dynamo.guards._empty_strided_cuda, lru_cache(MODELS)(self._sizes)
+        except AttributeError:
+            self.new, self.model = torch.empty_like, lru_cache(MODELS)(self._model)
 
     def fill(self, array: Any, value: float) -> None:
         """On the current stream."""
@@ -116,7 +120,12 @@ class Torch(Library):
         autocast, q, k, v = key
         return autocast, q, k[2:], v[2:]
 
-    def _model(self, shape: tuple[int, ...], dtype: Any, device: int, strides: tuple[int, ...] | None = None) -> Any:
+    def _sizes(self, shape: tuple[int, ...], dtype: Any, device: int, strides: tuple[int, ...] | None = None) -> Model:
+        """Shape, strides and type."""
+        steps = strides or tuple([math.prod(shape[n + 1 :]) for n in range(len(shape))])
+        return shape, steps, getattr(self._torch, dtype) if isinstance(dtype, str) else dtype
+
+    def _model(self, shape: tuple[int, ...], dtype: Any, device: int, strides: tuple[int, ...] | None = None) -> Model:
         """A tensor whose memory was given back: empty_like makes one of its kind in half the time of empty, of the same
         strides where these leave nothing out, as those of all that is made do."""
         torch = self._torch
@@ -125,7 +134,7 @@ class Torch(Library):
         with torch.inference_mode(False), torch.no_grad():
             made = torch.empty(shape, **options) if strides is None else torch.empty_strided(shape, strides, **options)
             made.untyped_storage().resize_(0)
-        return made
+        return (made,)
 
 
 class CuPy(Library):
@@ -135,11 +144,7 @@ class CuPy(Library):
         import cupy
 
         self._type, self.device = cupy.ndarray, cupy.cuda.runtime.getDevice
-        self._current = cupy.cuda.get_current_stream
-
-    def new(self, model: Any) -> Any:
-        """An array like the model."""
-        return self._type(*model)
+        self._current, self.new = cupy.cuda.get_current_stream, cupy.ndarray
 
     def fill(self, array: Any, value: float) -> None:
         """On the current stream."""
@@ -169,8 +174,8 @@ class CuPy(Library):
         q, k, v = key
         return q, k[2:], v[2:]
 
-    def model(self, shape: tuple[int, ...], dtype: Any, device: int, strides: tuple[int, ...] | None = None) -> Any:
-        """What `cupy.ndarray` takes."""
+    def model(self, shape: tuple[int, ...], dtype: Any, device: int, strides: tuple[int, ...] | None = None) -> Model:
+        """Shape and type."""
         return shape, dtype
 
 
@@ -203,7 +208,8 @@ class Way(NamedTuple):
 
 
 class Call(NamedTuple):
-    """A call that was checked: its launches, and models of what it makes; None for what is not made.
+    """A call that was checked: its launches, and models of what it makes; None for what is not made. `run`, once the
+    call is remembered: what `forward` or `backward` makes of it.
 
     Scratch lies in memory of its own, or so many bytes `behind` the beginning of the LSE. `gaps`: not all that is made
     is written: the rest of an LSE is -inf, and of all else 0. `ways`: of arrays that a score names. `grown`: the call
@@ -214,15 +220,16 @@ class Call(NamedTuple):
     library: Library
     device: int
     launches: Prepared
-    made: tuple[Any, ...]
-    lse: Any
-    scratch: Any
+    made: tuple[Model, ...]
+    lse: Model | None
+    scratch: Model | None
     behind: int = 0
     gaps: bool = False
     ways: tuple[Way, ...] = ()
     grown: "Callable[[Any, Any], Call | None] | None" = None
     choose: Callable[[tuple[int, int, int], int], Prepared] | None = None
-    scores: Any = None
+    scores: Model | None = None
+    run: Any = None
 
 
 def call_of(
@@ -271,64 +278,82 @@ def _floats(launches: Prepared) -> int:
     return -(-launches.scratch // FLOAT)
 
 
-def _model(library: Library, x: Any, device: int) -> Any:
+def _model(library: Library, x: Any, device: int) -> Model:
     return library.model(tuple(x.shape), x.dtype, device, tuple(x.stride()) if isinstance(library, Torch) else None)
 
 
-def forward(call: Call, q: Any, k: Any, v: Any, *beside: Any) -> Arrays | None:
-    """O, and the LSE or None; None alone where the arrays must be checked. `beside`: arrays that a score names."""
-    library, device, launches, (of_o,), of_lse, of_scratch, behind, gaps, ways, _, choose, _ = call
-    address, new = library.address, library.new
-    q_at, k_at, v_at = address(q), address(k), address(v)
-    if (q_at | k_at | v_at) % ALIGNMENT or library.device() != device:
-        return None
-    named = _named(address, ways, beside) if ways else ()
-    if named is None:
-        return None
-    if choose is not None:
-        launches = choose((q_at, k_at, v_at), library.stream(device))
-        of_scratch = library.model((_floats(launches),), FLOAT32, device)
-    o, lse, lse_at, scratch_at = new(of_o), None, 0, 0
-    if of_lse is not None:
-        lse = new(of_lse)
-        lse_at = address(lse)
-        scratch_at = lse_at + behind if behind else 0
-    if of_scratch is not None:
-        scratch = new(of_scratch)  # which lives until all is enqueued
-        scratch_at = address(scratch)
-    if gaps:
-        library.fill(o, 0)
-        if lse is not None:
-            library.fill(lse, -math.inf)
-    launches.enqueue((q_at, k_at, v_at, address(o), *map(address, named), lse_at, scratch_at), library.stream(device))
-    return o, lse
+Run = Callable[..., Arrays | None]  # the repeated calls: None where the arrays must be checked
 
 
-def backward(call: Call, do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *beside: Any) -> Arrays | None:
-    """dQ, dK and dV, and the gradients of scores where they are wanted; None where the arrays must be checked."""
-    library, device, launches, (of_dq, of_dk, of_dv), _, of_scratch, _, gaps, ways, _, _, of_scores = call
-    address, new = library.address, library.new
-    q_at, k_at, v_at, o_at, do_at = address(q), address(k), address(v), address(o), address(do)
-    if (q_at | k_at | v_at | o_at | do_at) % ALIGNMENT or library.device() != device:
-        return None
-    named = _named(address, ways, beside) if ways else ()
-    if named is None:
-        return None
-    dq, dk, dv, scratch_at = new(of_dq), new(of_dk), new(of_dv), 0
-    if of_scratch is not None:
-        scratch = new(of_scratch)  # which lives until all is enqueued
-        scratch_at = address(scratch)
-    if gaps:
-        for x in (dq, dk, dv):
-            library.fill(x, 0)
-    made: Arrays = dq, dk, dv
-    if of_scores is not None:
-        scores = new(of_scores)
-        library.fill(scores, 0)
-        named, made = (*named, scores), (*made, scores)
-    to = address(dq), address(dk), address(dv), *map(address, named), address(lse), scratch_at
-    launches.enqueue((q_at, k_at, v_at, o_at, do_at, *to), library.stream(device))
-    return made
+def forward(call: Call) -> Run:
+    """Of q, k, v and the arrays that a score names: O, and the LSE or None."""
+    library, device, prepared, (of_o,), of_lse, of_own_scratch, behind, gaps, ways, _, choose, *_ = call
+    address, new, current, stream = library.address, library.new, library.device, library.stream
+
+    def run(q: Any, k: Any, v: Any, *beside: Any) -> Arrays | None:
+        q_at, k_at, v_at = address(q), address(k), address(v)
+        if (q_at | k_at | v_at) % ALIGNMENT or current() != device:
+            return None
+        named = _named(address, ways, beside) if ways else ()
+        if named is None:
+            return None
+        launches, of_scratch = prepared, of_own_scratch
+        if choose is not None:
+            launches = choose((q_at, k_at, v_at), stream(device))
+            of_scratch = library.model((_floats(launches),), FLOAT32, device)
+        o, lse, lse_at, scratch_at = new(*of_o), None, 0, 0
+        if of_lse is not None:
+            lse = new(*of_lse)
+            lse_at = address(lse)
+            scratch_at = lse_at + behind if behind else 0
+        if of_scratch is not None:
+            scratch = new(*of_scratch)  # which lives until all is enqueued
+            scratch_at = address(scratch)
+        if gaps:
+            library.fill(o, 0)
+            if lse is not None:
+                library.fill(lse, -math.inf)
+        first: Addresses = (q_at, k_at, v_at, address(o))
+        if named:
+            first = (*first, *map(address, named))
+        launches.enqueue((*first, lse_at, scratch_at), stream(device))
+        return o, lse
+
+    return run
+
+
+def backward(call: Call) -> Run:
+    """Of dO, q, k, v, O, the LSE and the arrays that a score names: dQ, dK and dV, and the gradients of scores where
+    they are wanted."""
+    library, device, launches, (of_dq, of_dk, of_dv), _, of_scratch, _, gaps, ways, _, _, of_scores, _ = call
+    address, new, current, stream = library.address, library.new, library.device, library.stream
+
+    def run(do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *beside: Any) -> Arrays | None:
+        q_at, k_at, v_at, o_at, do_at = address(q), address(k), address(v), address(o), address(do)
+        if (q_at | k_at | v_at | o_at | do_at) % ALIGNMENT or current() != device:
+            return None
+        named = _named(address, ways, beside) if ways else ()
+        if named is None:
+            return None
+        dq, dk, dv, scratch_at = new(*of_dq), new(*of_dk), new(*of_dv), 0
+        if of_scratch is not None:
+            scratch = new(*of_scratch)  # which lives until all is enqueued
+            scratch_at = address(scratch)
+        if gaps:
+            for x in (dq, dk, dv):
+                library.fill(x, 0)
+        made: Arrays = dq, dk, dv
+        if of_scores is not None:
+            scores = new(*of_scores)
+            library.fill(scores, 0)
+            named, made = (*named, scores), (*made, scores)
+        first: Addresses = (q_at, k_at, v_at, o_at, do_at, address(dq), address(dk), address(dv))
+        if named:
+            first = (*first, *map(address, named))
+        launches.enqueue((*first, address(lse), scratch_at), stream(device))
+        return made
+
+    return run
 
 
 def _named(address: Callable[[Any], int], ways: tuple[Way, ...], given: Arrays) -> Arrays | None:
@@ -345,9 +370,11 @@ def _named(address: Callable[[Any], int], ways: tuple[Way, ...], given: Arrays) 
 
 
 class Calls:
-    """The calls of one function. Any thread may look at any time: tables change by assignments of whole entries."""
+    """The calls of one function, `forward` or `backward`. Any thread may look at any time: tables change by assignments
+    of whole entries."""
 
-    def __init__(self) -> None:
+    def __init__(self, running: Callable[[Call], Run]) -> None:
+        self._running = running
         self._recent: dict[Hashable, tuple[tuple[Guard, Call], ...]] = {}
         self._all: dict[Hashable, tuple[Call | None, list[int]]] = {}  # with the number of times that it was found
         self._growing: dict[Hashable, Call] = {}  # the last one of those that differ in the number of keys
@@ -394,7 +421,7 @@ class Calls:
         if call is not None:
             if len(self._all) >= MOST:
                 self._all = {}  # what calls grow from stays
-            self._put(options, arrays, key, call)
+            call = self._put(options, arrays, key, call)
         return call
 
     def knows(self, options: Hashable, arrays: Arrays) -> bool:
@@ -415,10 +442,14 @@ class Calls:
         if call is not None and call.grown is not None:
             self._growing[options, library.but_sizes(key)] = call
 
-    def _put(self, options: Hashable, arrays: Arrays, key: Hashable, call: Call | None) -> None:
+    def _put(self, options: Hashable, arrays: Arrays, key: Hashable, call: Call | None) -> Call | None:
+        """The call as it is remembered."""
+        if call is not None:
+            call = call._replace(run=self._running(call))
         self._all[options, key] = call, [1]
         if call is not None:
             self._bring_forward(options, arrays, call)
+        return call
 
     def _bring_forward(self, options: Hashable, arrays: Arrays, call: Call) -> None:
         """Among those that guards find; these find nothing where an array is given twice."""
@@ -428,4 +459,4 @@ class Calls:
 
 
 # Of hw4cli.attention, and of attention_backward.
-FORWARD, BACKWARD = Calls(), Calls()
+FORWARD, BACKWARD = Calls(forward), Calls(backward)

@@ -38,6 +38,7 @@ EARLY_CC = 90  # from which a launch can begin before the one in front of it has
 INVALID_CONTEXT = 201  # this thread has called nothing of CUDA's runtime yet
 STREAMS = 64  # of a prepared call whose configurations are kept
 REMEMBERED = 256  # forms of structs
+MOST_PACKED = 30  # values of a call, which CPython keeps on its stack
 CAPTURED = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 
 _bytes, _at = ctypes.c_char_p, ctypes.byref  # a launch's arguments: where the bytes of the one lie
@@ -115,24 +116,26 @@ def _form(
     """Of structs of so many words with these holes, to whose addresses something is added or not: the parts that stay,
     and what makes a function of so many addresses, for these parts, and what is added.
 
-    It is written out as an expression, as a list of what is packed would take twice as long to make as to pack."""
-    form, values, end = "<", [], 0
+    It is written out as an expression, as a list of what is packed would take twice as long to make as to pack; of more
+    than MOST_PACKED values Python itself would make such a list."""
+    packed: list[tuple[str, str]] = []  # codes of Python's struct module, and what stands there
     parts: list[slice] = []
-    added = 0
+    added = end = 0
     for place, n, adds in (*holes, (words, None, False)):
         if place > end:
-            form += f"{WORD * (place - end)}s"
-            values.append(f"part{len(parts)}")
+            packed.append((f"{WORD * (place - end)}s", f"part{len(parts)}"))
             parts.append(slice(WORD * end, WORD * place))
         if n is not None:
-            form += "Q"
-            values.append(f"at{n} + more{added}" if adds else f"at{n}")
+            packed.append(("Q", f"at{n} + more{added}" if adds else f"at{n}"))
             added += adds
         end = place + 1
     lists = ("part", len(parts)), ("more", added), ("at", count)
     part, more, at = (", ".join(f"{name}{n}" for n in range(size)) for name, size in lists)
     given = ", ".join(filter(None, (part, more)))
-    made = eval(f"lambda {given}: lambda {at}: pack({', '.join(values)})", {"pack": struct.Struct(form).pack})
+    pieces = [packed[n : n + MOST_PACKED] for n in range(0, len(packed), MOST_PACKED)]
+    packs = {f"pack{n}": struct.Struct("<" + "".join(code for code, _ in one)).pack for n, one in enumerate(pieces)}
+    calls = (f"{name}({', '.join(value for _, value in one)})" for name, one in zip(packs, pieces, strict=True))
+    made = eval(f"lambda {given}: lambda {at}: {' + '.join(calls)}", packs)
     return tuple(parts), made
 
 

@@ -38,7 +38,7 @@ from hw4cli.plans.kernels16 import takes_sequences
 from hw4cli.problem.scores import MOST_ARRAYS
 from hw4cli.problem.workload import FLOAT32, Workload
 
-FORWARD, BACKWARD = Calls(), Calls()
+FORWARD, BACKWARD = Calls(forward), Calls(backward)
 Options = tuple[Any, ...]
 EVERY = ALL, ALL  # keys
 PLAIN_OPTIONS = 6  # without sequences of several lengths, and what becomes of scores
@@ -93,7 +93,7 @@ def repeated(q: Any, k: Any, v: Any, options: Options, *beside: Any) -> Tensor |
     if call.lse is not None:
         o: Tensor = _apply(q, k, v, call, options, *beside)
         return o
-    found = forward(call, q, k, v, *beside)
+    found = call.run(q, k, v, *beside)
     return None if found is None else found[0]
 
 
@@ -156,7 +156,7 @@ class Attention(torch.autograd.Function):  # type: ignore[misc]
     @staticmethod
     def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, call: Call, options: Options, *beside: Tensor) -> Tensor:
         """O; the LSE is kept for the backward pass, as numbers one after the other, or as (batch, heads, Nq)."""
-        found = forward(call, q, k, v, *beside)
+        found = call.run(q, k, v, *beside)
         o, lse = _checked(q, k, v, options, beside) if found is None else found
         ctx.save_for_backward(q, k, v, o, lse, *beside)
         ctx.options = options
@@ -166,13 +166,14 @@ class Attention(torch.autograd.Function):  # type: ignore[misc]
     def backward(ctx: Any, do: Tensor) -> tuple[Any, ...]:
         """dQ, dK and dV: as a repeated call if there was one, else by the operator. Where they are to be derived in
         turn, tensors that require a gradient are of another kind."""
-        tensors, options = (do, *ctx.saved_tensors), ctx.options
+        tensors: tuple[Tensor, ...] = (do,) + ctx.saved_tensors  # noqa: RUF005 - in half of a display's steps
+        options = ctx.options
         if len(tensors) > PLAIN_TENSORS and ctx.needs_input_grad[-1]:  # of what is beside q, k and v, a mask alone
             dq, dk, dv, dmask = _with_masks(tensors, options)
             return (dq, dk, dv, *_NO_GRADIENTS[: len(tensors) - 5], dmask)
         call = BACKWARD.find(options, tensors)
-        found = None if call is None else backward(call, *tensors)
-        return (*(found or _gradients(tensors, options)), *_NO_GRADIENTS[: len(tensors) - 4])
+        found = None if call is None else call.run(*tensors)
+        return (found or _gradients(tensors, options)) + _NO_GRADIENTS[: len(tensors) - 4]
 
 
 _NO_GRADIENTS = (None,) * (2 + MOST_ARRAYS)  # of what is beside q, k and v
@@ -242,7 +243,7 @@ def _with_masks(tensors: tuple[Tensor, ...], options: Options) -> tuple[Tensor, 
     """dQ, dK and dV for the same tensors, of which an additive mask is the last, and that of the mask."""
     key, mask = (options, True), tensors[-1]
     call = BACKWARD.find(key, tensors)
-    found = None if call is None else backward(call, *tensors)
+    found = None if call is None else call.run(*tensors)
     if found is not None:
         return found[0], found[1], found[2], gradients.of_mask(found[3], mask)
     do, q, k, v, o, lse, *beside = tensors

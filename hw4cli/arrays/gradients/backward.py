@@ -11,7 +11,7 @@ from hw4cli.arrays.attention import check_like, check_rows, check_window, shape_
 from hw4cli.arrays.gradients.oncpu import backward_on_cpu
 from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
 from hw4cli.arrays.operand import NUMPY, Operand, address_of, cast, empty_like, operand, stream_of
-from hw4cli.arrays.repeated import BACKWARD, are_plain, backward, call_of
+from hw4cli.arrays.repeated import BACKWARD, are_plain, call_of
 from hw4cli.arrays.scored import NOTHING, Scored, Words, scored
 from hw4cli.arrays.sequences import (
     LEFT,
@@ -311,7 +311,7 @@ def _repeated(options: tuple[Any, ...], arrays: tuple[Any, ...], is_known: bool)
     """dQ, dK and dV, and the gradients of scores where these are wanted, if there was a call with these options, which
     are plain, and arrays of these kinds."""
     call = BACKWARD.find(options, arrays) if is_known else None
-    return backward(call, *arrays) if call is not None else None
+    return call.run(*arrays) if call is not None else None
 
 
 def _check_options(causal: bool, layout: str, kernel: str) -> None:

@@ -61,6 +61,13 @@ class Library(repeated.Torch):
     def __init__(self):
         super().__init__()
         self.device, self.stream = lambda: 0, lambda device: 0
+        self.new, self.made = self._new, []
+
+    def _new(self, *model):
+        """By what torch has beside that for the memory of a GPU."""
+        found = torch._C._dynamo.guards._empty_strided_cpu(*model)
+        self.made.append(tuple(found.shape))
+        return found
 
 
 def tensors(seed=0, wanting=False):
@@ -73,13 +80,13 @@ def launches(monkeypatch):
     """Calls are remembered as if they had been made on a GPU: without a gradient, with one, and the backward pass."""
     library = Library()
     monkeypatch.setattr(repeated, "LIBRARIES", dict.fromkeys((torch.Tensor, torch.nn.Parameter), library))
-    forward, backward, model = Forward(), Backward(), torch.empty(SHAPE)
+    forward, backward, model = Forward(), Backward(), library.model(SHAPE, torch.float32, 0)
     kept = eager.FORWARD, eager.BACKWARD
     for table in kept:
         table.clear()
     plain = repeated.Call(library, 0, forward, (model,), None, None)
     kept[0].put(OPTIONS, tuple(tensors()), plain)
-    kept[0].put(OPTIONS, tuple(tensors(wanting=True)), plain._replace(lse=torch.empty(ROWS)))
+    kept[0].put(OPTIONS, tuple(tensors(wanting=True)), plain._replace(lse=library.model((ROWS,), torch.float32, 0)))
     with torch.no_grad():
         of_backward = (torch.empty(SHAPE), *tensors(), torch.empty(SHAPE), torch.empty(ROWS))
         kept[1].put(OPTIONS, of_backward, repeated.Call(library, 0, backward, (model,) * 3, None, None))
@@ -116,9 +123,7 @@ def test_a_repeated_call_takes_few_steps_of_python(launches, monkeypatch):
     """Each takes a tenth of a microsecond or more, and so does each tensor that is made."""
     for number in (0, 1):
         monkeypatch.setattr(launches[number], "enqueue", lambda addresses, stream: None)
-    x, made, steps = tensors(wanting=True), [], []
-    library = repeated.LIBRARIES[torch.Tensor]
-    monkeypatch.setattr(library, "new", lambda like: made.append(tuple(like.shape)) or torch.empty_like(like))
+    x, steps, made = tensors(wanting=True), [], repeated.LIBRARIES[torch.Tensor].made
     folder = str(Path(hw4cli.__file__).parent)
 
     def seen(frame, event, _):
@@ -133,14 +138,40 @@ def test_a_repeated_call_takes_few_steps_of_python(launches, monkeypatch):
         sys.setprofile(seen)
         o = attention(*x, is_causal=True)
         sys.setprofile(None)
-        assert steps == ["attention", "options_of", "repeated", "find", "forward", "forward"]
+        assert steps == ["attention", "options_of", "repeated", "find", "forward", "run"]
         assert made == [SHAPE, (ROWS,)]
         made.clear(), steps.clear()
         sys.setprofile(seen)
         torch.autograd.grad(o, x, do)
         sys.setprofile(None)
-        assert steps == ["backward", "find", "backward"] and made == [SHAPE] * 3
+        assert steps == ["backward", "find", "run"] and made == [SHAPE] * 3
         made.clear(), steps.clear()
+
+
+@pytest.mark.parametrize("order", [(0, 1, 2, 3), (0, 2, 1, 3)], ids=["by heads", "by rows"])
+@pytest.mark.parametrize("has_own", [True, False])
+def test_what_is_made_has_shape_strides_and_type_whether_torch_makes_it_by_sizes_or_like_another(
+    monkeypatch, has_own, order
+):
+    """What torch.compile takes for memory is no part of torch's documented interface."""
+    guards = torch._C._dynamo.guards
+    if has_own:
+        monkeypatch.setattr(guards, "_empty_strided_cuda", guards._empty_strided_cpu)
+    else:
+        monkeypatch.delattr(guards, "_empty_strided_cuda")
+        monkeypatch.setattr(torch, "device", lambda *_: "cpu")
+    library = repeated.Torch()
+    assert (library.new is torch.empty_like) != has_own
+    like = torch.empty([SHAPE[n] for n in order], dtype=torch.bfloat16).permute(order)
+    for strides in (like.stride(), None):
+        for grad in (True, False):
+            with torch.set_grad_enabled(grad), torch.inference_mode(not grad):
+                made = library.new(*library.model(SHAPE, torch.bfloat16, 0, strides))
+                assert made.is_inference() != grad
+            assert (made.shape, made.dtype) == (like.shape, like.dtype) and not made.requires_grad
+            assert made.stride() == (strides or torch.empty(SHAPE).stride())
+    lse = library.new(*library.model((ROWS,), "float32", 0))
+    assert (lse.shape, lse.dtype, lse.stride()) == ((ROWS,), torch.float32, (1,))
 
 
 def test_other_options_shapes_or_an_address_between_two_chunks_go_by_the_operator(launches):
@@ -275,7 +306,6 @@ def planned(monkeypatch):
     """Calls that are remembered as on a GPU, by launches that are put here for what is asked for."""
     library, made = Library(), []
     monkeypatch.setattr(repeated, "LIBRARIES", dict.fromkeys((torch.Tensor, torch.nn.Parameter), library))
-    monkeypatch.setattr(library, "model", lambda shape, dtype, device, strides=None: torch.empty(tuple(shape)))
     monkeypatch.setattr(eager, "_is_on_gpu", lambda x: True)
     monkeypatch.setattr(eager, "_is_at_once", lambda work, kernel: bool(work.sequences))
     monkeypatch.setattr(operand, "_check_tensor", lambda *_: None)
