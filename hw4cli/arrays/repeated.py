@@ -436,7 +436,7 @@ class Calls:
         key = library.key(arrays) if library else None
         if library is None or key is None:
             return
-        if len(self._all) >= MOST:
+        if max(len(self._all), len(self._growing), len(self._recent)) >= MOST:
             self.clear()
         self._put(options, arrays, key, call)
         if call is not None and call.grown is not None:

@@ -480,6 +480,24 @@ def test_calls_that_grow_are_bounded_in_number_and_go_on_growing(driver, checks,
         assert len(repeated.FORWARD) <= 16
 
 
+def test_calls_that_grow_in_turn_with_new_ones_leave_no_table_without_bound(driver, monkeypatch):
+    monkeypatch.setattr(repeated, "MOST", 16)
+    K, V, q, calls = cache(60), cache(60), cache(1, heads=8), repeated.FORWARD
+    for n in range(1, 60):
+        rows = 0
+        while rows < 2 or len(calls) != 8:  # a new call comes when the table is half full
+            rows += 1
+            hw4cli.attention(q, K[:, :, :rows], V[:, :, :rows], scale=float(n))
+        assert max(len(calls), len(calls._growing), len(calls._recent)) <= 16
+
+
+def test_strides_of_cupys_arrays_are_counted_in_elements():
+    """As torch's are; of a step of decoding these are all that is looked at."""
+    x = np.zeros((2, 3, 50, 64), np.float16)
+    for view in (x, x[:, :, :7], x.transpose(0, 2, 1, 3)):
+        assert repeated.CuPy.strides(None, view) == Tensor(view).stride()
+
+
 # ---- Scores
 
 
