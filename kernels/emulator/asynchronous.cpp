@@ -138,13 +138,17 @@ void touch_stack(const char* at, unsigned bytes, bool write, uintptr_t pc) {
                  "(wgmma.wait_group)", current, write ? "writes" : "reads");
 }
 void registers_busy(const void* at, unsigned bytes, uintptr_t pc) {
-    if (watching && hooked) busy[current].push_back({(const char*)at, (const char*)at + bytes, pc});
+    if (!watching || !hooked) return;
+    busy[current].push_back({(const char*)at, (const char*)at + bytes, pc});
+    note_quiet_stack();
 }
 void registers_free(const void* at) {
     std::vector<Registers>& mine = busy[current];
     const auto begins_here = [=](const Registers& one) { return one.begin == at; };
     mine.erase(std::remove_if(mine.begin(), mine.end(), begins_here), mine.end());
+    note_quiet_stack();
 }
+bool product_adds(unsigned thread) { return !busy[thread].empty(); }
 
 // ---- A block
 

@@ -24,6 +24,8 @@ EMU_OWN int current = NOBODY;
 bool stopped;
 const Grid* job;
 Order order;
+const char* quiet_stack;
+size_t quiet_bytes;
 static char* stacks;
 static unsigned stacks_made;
 static Three index_of[MAX_THREADS];
@@ -90,8 +92,9 @@ void suspend(State state) {
 void resume(unsigned t) {
     current = (int)t;
     hw4_threadIdx = index_of[t];
+    note_quiet_stack();
     swap_to(host, contexts[t]);
-    current = NOBODY;
+    current = NOBODY, quiet_bytes = 0;
 }
 void spin(uintptr_t pc) {
     static unsigned spins;
@@ -184,6 +187,10 @@ static void exchange_fibers(unsigned n) {
     std::swap(stacks, one.stacks), std::swap(stacks_made, one.made);
 }
 static AtSwitch fibers_at_switch(exchange_fibers);
+void note_quiet_stack() {
+    quiet_stack = stacks + (size_t)current * EACH;
+    quiet_bytes = product_adds((unsigned)current) ? 0 : EACH;
+}
 int owner_of_stack(const char* at) {
     return at >= stacks && at < stacks + stacks_made * EACH ? (int)((at - stacks) / EACH) : NOBODY;
 }

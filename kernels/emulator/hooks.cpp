@@ -14,6 +14,14 @@ static void access_counted(const void* p, uint32_t n, bool write, Strength stren
 #define access access_counted
 #elif defined(EMU_HOOKS)
 const bool emu::hooked = true;
+static void access_watched(const void* p, uint32_t n, bool write, Strength strength, uintptr_t pc) {
+    if (strength == PLAIN && (size_t)((const char*)p - quiet_stack) < quiet_bytes && !unsettled) {
+        last_access = pc, touched_at = (const char*)p, touched_bytes = n;
+        return;
+    }
+    access(p, n, write, strength, pc);
+}
+#define access access_watched
 #endif
 #if defined(EMU_HOOKS) || defined(EMU_COUNTS)
 extern "C" {

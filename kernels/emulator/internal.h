@@ -128,6 +128,12 @@ void order_threads(const int* threads, unsigned n, Clock& arrived);  // these ha
 extern const bool hooked;  // whether the compiler's hooks show loads and stores: the build "race" (hooks.cpp)
 void locate_shared();      // finds the window of dynamic shared memory and the static one of this system's thread
 void touch_stack(const char* at, unsigned bytes, bool write, uintptr_t pc);         // the same, of its own memory
+// The own memory of the thread that runs, where most loads and stores are: nothing is to be said of them, unless a product still
+// adds to its registers. Then, and while no thread runs, it has no bytes.
+extern const char* quiet_stack;
+extern size_t quiet_bytes;
+bool product_adds(unsigned thread);  // whether one still adds to registers of this thread
+void note_quiet_stack();             // called when that, or the thread that runs, has changed
 // Reports an access near shared memory or arrays; false: it is elsewhere.
 bool outside(const char* at, unsigned bytes, bool write, uintptr_t pc);
 // In the build "asan": nobody may touch this memory, or all may again (sanitizers.cpp).
