@@ -49,6 +49,8 @@ def register_in_transformers(name: str = "hw4") -> None:
                 return _of_keys(**options)
             of_padding: Tensor | None = flash_attention_mask(*arguments, **options)
             return of_padding
+        if is_compiling():
+            options = _from_first_key(**options)
         # Whether a mask may be left out is decided by what torch's attention does without one.
         whole: Tensor | None = sdpa_mask(
             *arguments, **{**options, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
@@ -90,6 +92,17 @@ def _is_known(function: Any) -> bool:
 def _of_keys(*, kv_length: int, attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:
     """What hides padding, of the last so many keys."""
     return None if attention_mask is None else attention_mask[:, -kv_length:]
+
+
+def _from_first_key(
+    *, kv_length: int = 0, q_offset: Any = 0, kv_offset: Any = 0, attention_mask: Tensor | None = None, **others: Any
+) -> dict[str, Any]:
+    """A mask's arguments, with rows and keys counted from the first of these keys where what hides padding is of them
+    alone: generate() has had it cut for a plain mask, of which a graph does not tell that it is one."""
+    if attention_mask is not None and attention_mask.dim() == 2 and attention_mask.shape[1] == kv_length:
+        q_offset, kv_offset = q_offset - kv_offset, 0
+    offsets = {"kv_length": kv_length, "q_offset": q_offset, "kv_offset": kv_offset}
+    return {**others, **offsets, "attention_mask": attention_mask}
 
 
 def attention_of_model(

@@ -5,7 +5,7 @@ import pytest
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
 transformers = pytest.importorskip("transformers", reason="transformers is not installed")
 
-from slow import few  # noqa: E402
+from slow import few, slow  # noqa: E402
 
 import hw4cli.torch  # noqa: E402
 from hw4cli.arrays.autograd.transformers import attention_of_model  # noqa: E402
@@ -197,6 +197,21 @@ def test_a_cache_with_room_for_more_is_read_as_far_as_it_is_filled():
         options = {"cache_implementation": "static", "disable_compile": True}
         tokens.append(model.generate(**given, max_new_tokens=8, do_sample=False, **options))
     assert torch.equal(*tokens)
+
+
+@slow
+@pytest.mark.parametrize("cache", ["dynamic", "static"])
+@pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2"])
+def test_a_compiled_model_generates_the_same_tokens(kind, cache):
+    """A static cache's masks are made before the graph."""
+    torch._dynamo.reset()
+    model, given = model_of(kind), batch("left")
+    options = {"cache_implementation": "static", "disable_compile": True} if cache == "static" else {}
+    model.set_attn_implementation("eager")
+    right = model.generate(**given, max_new_tokens=8, do_sample=False, **options)
+    model.set_attn_implementation("hw4")
+    model.forward = torch.compile(model.forward, backend="eager", fullgraph=True)
+    assert torch.equal(model.generate(**given, max_new_tokens=8, do_sample=False, **options), right)
 
 
 def test_the_layers_of_a_model_read_a_mask_once(monkeypatch):
