@@ -161,12 +161,16 @@ template <class Work> __device__ __forceinline__ void each_claimed(const TiledPa
     }
 }
 // The tiles of a task: the last one first, of all heads, so that a causal task is behind those before it from its first tile on.
+// WINDOW: all of a head, then of the next one, as tasks side by side see other queries: of one head at a time, these and their sums
+// stay in the L2 cache.
 template <class Work> __device__ __forceinline__ void each_tile(const Task& t, Work work) {
     int head = t.head, j = t.end - 1;
 #pragma unroll 1
     for (int left = t.heads * (t.end - t.first); left > 0; left--) {
         work(head, j);
-        if (++head == t.head + t.heads) head = t.head, j--;
+        if (WINDOW) {
+            if (--j < t.first) j = t.end - 1, head++;
+        } else if (++head == t.head + t.heads) head = t.head, j--;
     }
 }
 
@@ -289,7 +293,8 @@ __device__ __forceinline__ void multiply(const TiledParams& p, const Memory& mem
         // What lies behind a sequence's last key, and behind its last row, may be infinite.
         const int rows_left = w.Nq - (t.end - 1) * BC, keys_left = w.Nk - t.row0 - group * 64;
         auto clear_tile = [&](unsigned n) {
-            if (n - first >= t.heads || rows_left >= BC) return;
+            const bool is_last = WINDOW ? (n - first) % (t.end - t.first) == 0 : n - first < t.heads;
+            if (!is_last || rows_left >= BC) return;
             UNROLL for (int which = 0; which < 2; which++) clear_rows<BC, 256>(memory.tile(n, which), rows_left);
             meet(memory.cleared(), met);
         };

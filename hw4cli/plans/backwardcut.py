@@ -12,6 +12,7 @@ KEYS = 2 * hopper.OWNED  # that a block owns
 # causal or not. The best on an H200.
 SHARED_SUMS, FULL_SUMS = 1 << 26, 1 << 24
 MANY_CAUSAL_SUMS, MANY_FULL_SUMS = 1 << 25, 1 << 23
+OF_WINDOWS = 2  # heads of 128 columns worked on together: by count, not measured (docs/notes/gradients.md)
 # Microseconds, as measured on an H200: for a tile of Q; for a task besides; from one tile of keys that adds to a tile
 # of dQ to the next; and for a megabyte of sums to be written, read and added.
 STEP, TASK, TURN, PER_MB = 2.4, 4.0, 2.8, 0.4
@@ -86,8 +87,11 @@ def tile_rows(work: Workload) -> int:
 
 def section(work: Workload) -> int:
     """Heads of K and V that are worked on together: more keep blocks from waiting for each other, fewer keep the sums
-    of dQ in the L2 cache, of which heads that are shared have more, long ones more than short ones."""
+    of dQ in the L2 cache, of which heads that are shared have more, long ones more than short ones. Of a window, blocks
+    hardly wait: each begins as many queries behind the one before as a tile has keys."""
     group = work.heads // work.kv_heads
+    if work.window and hopper.columns(work) > hopper.OWNED:
+        return OF_WINDOWS
     sums = FLOAT * hopper.columns(work) * work.most_rows * group
     if group == 1 and work.causal:
         return max(16, min(32, MANY_CAUSAL_SUMS // sums))

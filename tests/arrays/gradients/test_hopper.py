@@ -1,6 +1,7 @@
 """Gradients of 16-bit numbers by warpgroups, in two passes and in one, executed on the CPU and compiled."""
 
 import re
+from dataclasses import replace
 from itertools import product
 
 import numpy as np
@@ -141,6 +142,15 @@ def test_what_has_other_bits_in_each_run_computes_only_where_it_is_named(cc):
 )
 def test_one_pass_works_on_as_many_heads_at_a_time_as_were_the_fastest(work, heads):
     assert section(work) == heads
+
+
+def test_of_windows_of_wide_rows_two_heads_at_a_time_leave_their_queries_in_the_cache():
+    shared, alone = (
+        Workload(BFLOAT16, 4, 32, 8, 4096, 4096, 128, True),
+        Workload.square(BFLOAT16, 2, 16, 8192, 64, True),
+    )
+    assert (section(shared), section(replace(shared, window=1024))) == (8, 2)
+    assert section(replace(alone, window=1024)) == section(alone) == 16
 
 
 @slow
