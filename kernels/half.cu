@@ -5,7 +5,7 @@
 //           complete while the tensor cores compute. Consumers take turns in issuing (ping-pong), so that one's exponentials
 //           overlap with another's products. P never leaves the registers; m moves only when a score has grown by 2^8. To
 //           compare: AHEAD 0 waits for each product; TURNS 0 lets consumers issue whenever they can; LAZY 0 moves m, and
-//           rescales O, for each tile of keys.
+//           rescales O, for each tile of keys. POLYNOMIAL of 16 exponentials can be on the FMA units, and all IN_ORDER.
 // Geometry: As many blocks as there are multiprocessors; each takes tile after tile of BR = 64 GROUPS rows. Causal: keys behind
 //           a tile's diagonal, and before its window, are not touched, the longest tiles come first, each for the block that is free (half_start begins
 //           to count them), and only tiles at the diagonal pay for a mask.

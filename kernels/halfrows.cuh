@@ -14,6 +14,20 @@
 #ifndef DV  // columns of V and O
 #define DV D
 #endif
+#ifndef POLYNOMIAL  // of 16 exponentials, how many are by polynomial
+#define POLYNOMIAL 0
+#endif
+#ifndef IN_ORDER  // scores of so many blocks of 8 keys are weighed before the next ones; 0: in the compiler's order
+#define IN_ORDER 0
+#endif
+#if POLYNOMIAL
+#include "exponentials.cuh"
+#endif
+#if POLYNOMIAL
+#define LARGER larger_or_nan
+#else
+#define LARGER fmaxf
+#endif
 #ifndef SEQUENCES  // whether sequences of several lengths are computed at once
 #define SEQUENCES 0
 #endif
@@ -163,22 +177,41 @@ struct RowState {
 __device__ __forceinline__ void zero(RowState& r) {
     UNROLL for (int n = 0; n < COLUMNS / 8; n++) UNROLL for (int e = 0; e < 4; e++) r.O[n][e] = 0;
 }
+// The largest number of a row, of which each of four lanes has one.
+__device__ __forceinline__ float top_of_lanes(float x) {
+#if POLYNOMIAL  // which would make 0 of NaN: a row that has it, or an infinity, becomes NaN by its m
+    const float top = lanes_max<4>(x < -MINUS_INFINITY ? x : -MINUS_INFINITY);
+    return top < -MINUS_INFINITY ? top : top - top;
+#else
+    return lanes_max<4>(x);
+#endif
+}
 template <int N> __device__ __forceinline__ void row_tops(const float (&S)[N][4], float (&top)[2]) {
     UNROLL for (int h = 0; h < 2; h++) {
         float a = S[0][2 * h], b = S[0][2 * h + 1];
-        UNROLL for (int n = 1; n < N; n++) a = fmaxf(a, S[n][2 * h]), b = fmaxf(b, S[n][2 * h + 1]);
-        top[h] = SCORE_LINEAR ? fmaxf(a, b) : lanes_max<4>(fmaxf(a, b));  // of a thread's keys, whose base is another one
+        UNROLL for (int n = 1; n < N; n++) a = LARGER(a, S[n][2 * h]), b = LARGER(b, S[n][2 * h + 1]);
+        top[h] = SCORE_LINEAR ? LARGER(a, b) : top_of_lanes(LARGER(a, b));  // of a thread's keys, whose base is another one
     }
 }
 // The scores become weights, P.
-__device__ __forceinline__ void exponentiate(float (&S)[4], RowState& r, float scale) {
-    UNROLL for (int e = 0; e < 4; e++) {
-        S[e] = exp2_fast(fmaf(S[e], scale, -r.lost(e / 2)));
-        if (!ONES) r.l[e] += S[e];
-    }
-}
 template <int N> __device__ __forceinline__ void exponentiate(float (&S)[N][4], RowState& r, float scale) {
-    UNROLL for (int n = 0; n < N; n++) exponentiate(S[n], r, scale);
+#if POLYNOMIAL
+    static_assert(!SCORED, "a NaN among changed scores may have a sign, by which m does not see it");
+    const Powers powers[2] = {{scale, r.lost(0)}, {scale, r.lost(1)}};
+#endif
+    UNROLL for (int n = 0; n < N; n++) {
+        UNROLL for (int e = 0; e < 4; e++) {
+#if POLYNOMIAL
+            if (by_polynomial(n * 4 + e, POLYNOMIAL)) S[n][e] = powers[e / 2].of(S[n][e]);
+            else
+#endif
+                S[n][e] = exp2_fast(fmaf(S[n][e], scale, -r.lost(e / 2)));
+            if (!ONES) r.l[e] += S[n][e];
+        }
+#if IN_ORDER
+        if ((n + 1) % IN_ORDER == 0 || n + 1 == N) keep_order(S);
+#endif
+    }
 }
 template <int N> __device__ __forceinline__ void begin_maximum(const float (&S)[N][4], RowState& r, float scale) {
     float m[2];
@@ -207,7 +240,7 @@ template <int N> __device__ __forceinline__ void raise_maximum(const float (&S)[
     float tops[2];
     row_tops(S, tops);
     UNROLL for (int h = 0; h < 2; h++) {
-        const float due = fmaf(tops[h], scale, r.bias(h)), shift = fmaxf(r.shift[h], SCORE_LINEAR ? lanes_max<4>(due) : due);
+        const float due = fmaf(tops[h], scale, r.bias(h)), shift = LARGER(r.shift[h], SCORE_LINEAR ? lanes_max<4>(due) : due);
         r.shrink[h] = exp2_fast(r.shift[h] - shift), r.shift[h] = shift;
     }
     if (!ONES) UNROLL for (int e = 0; e < 4; e++) r.l[e] *= r.shrink[e / 2];

@@ -16,6 +16,31 @@ __device__ __forceinline__ float exp2_fast(float x) {
     return y;
 }
 
+// a b + c, at least 0 and at most 1, and 0 for NaN; and rounded down. One instruction each.
+__device__ __forceinline__ float fma_saturated(float a, float b, float c) {
+    float r;
+    asm("fma.rn.ftz.sat.f32 %0, %1, %2, %3;" : "=f"(r) : "f"(a), "f"(b), "f"(c));
+    return r;
+}
+__device__ __forceinline__ float fma_down(float a, float b, float c) {
+    float r;
+    asm("fma.rm.ftz.f32 %0, %1, %2, %3;" : "=f"(r) : "f"(a), "f"(b), "f"(c));
+    return r;
+}
+
+// The larger one; NaN if one is.
+__device__ __forceinline__ float larger_or_nan(float a, float b) {
+    float r;
+    asm("max.NaN.ftz.f32 %0, %1, %2;" : "=f"(r) : "f"(a), "f"(b));
+    return r;
+}
+// What was computed of these numbers is computed before what follows, the wait for a product included: across an event, which
+// nothing counts, the compiler moves no instruction; across a fence it does.
+template <int N> __device__ __forceinline__ void keep_order(float (&x)[N][4]) {
+    UNROLL for (int n = 0; n < N; n++) UNROLL for (int e = 0; e < 4; e++) asm volatile("" : "+f"(x[n][e])::"memory");
+    asm volatile("pmevent 0;" ::: "memory");
+}
+
 // To 2^-11 of itself, in one instruction where there is one.
 __device__ __forceinline__ float tanh_fast(float x) {
 #if ARCH >= 750

@@ -7,10 +7,15 @@
 // next consumer, and takes exponentials of the scores that are complete: meanwhile the tensor cores compute for the others. INT8:
 // the corrections of the scores (integers.cuh) are issued one tile ahead; the sums of hi hi begin with them.
 
+#include "exponentials.cuh"
 #include "producers.cuh"
 #include "promotion.cuh"
 #include "stamps.cuh"
 #include "warpgroup.cuh"
+
+#ifndef IN_ORDER
+#define IN_ORDER 0
+#endif
 
 // ---- Shared memory: two mbarriers for each buffer of the ring; the block's info; two mbarriers of Q; those of producers; the ring;
 // ---- ones for the 16 keys of a product; O, l and BIAS - m of the keys before; Q.
@@ -151,20 +156,13 @@ __device__ __forceinline__ int add_base(const RowState& r, Scores S, float unit 
     }
     return max(top[0], top[1]);
 }
-// 2^x by a polynomial, with a relative error of at most 2.7e-6, and never less than about 2^-126. (The coefficients minimize the
-// largest relative error for fractions of -1/2 to 1/2.)
-__device__ __forceinline__ float exp2_polynomial(float x) {
-    constexpr float INTEGER = 12582912;  // plus a number: its integer in the last bits
-    x = fmaxf(x, -126.0f);
-    const float n = x + INTEGER, f = x - (n - INTEGER);
-    const float y = fmaf(f, fmaf(f, fmaf(f, fmaf(f, 0.0095701f, 0.05591786f), 0.24024745f), 0.69312181f), 0.99999926f);
-    return raise_exponent(y, n);
-}
-// POLYNOMIAL: one in so many by polynomial, where exponentials load their unit as much as products load the tensor cores.
+// POLYNOMIAL of 16 by polynomial, where exponentials load their unit as much as products load the tensor cores. IN_ORDER: so many
+// blocks of 8 keys before the next ones; 0: in the compiler's order.
 __device__ __forceinline__ void exponentiate(Scores S) {
-    UNROLL for (int n = 0; n < SL; n++) UNROLL for (int e = 0; e < 4; e++) {
-        const bool by_polynomial = POLYNOMIAL && (n * 4 + e + 1) % (POLYNOMIAL + !POLYNOMIAL) == 0;
-        S[0][n][e] = by_polynomial ? exp2_polynomial(S[0][n][e]) : exp2_fast(S[0][n][e]);
+    UNROLL for (int n = 0; n < SL; n++) {
+        UNROLL for (int e = 0; e < 4; e++)
+            S[0][n][e] = by_polynomial(n * 4 + e, POLYNOMIAL) ? exp2_polynomial(S[0][n][e]) : exp2_fast(S[0][n][e]);
+        if (IN_ORDER && ((n + 1) % (IN_ORDER + !IN_ORDER) == 0 || n + 1 == SL)) keep_order(S[0]);
     }
 }
 __device__ __forceinline__ void round_weights(const Scores S, Probabilities& P) {

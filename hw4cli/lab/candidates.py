@@ -17,7 +17,7 @@ from hw4cli.plans import half
 from hw4cli.plans.gradients import GRADIENTS
 from hw4cli.plans.kernels16 import ENTRIES16, plan16
 from hw4cli.plans.ladder import VARIANTS
-from hw4cli.plans.plan import DeviceProperties, Pieces, Plan, Tile, Variant
+from hw4cli.plans.plan import DeviceProperties, Pieces, Plan, Tile, Variant, knobs_of
 from hw4cli.plans.tensor import policy
 from hw4cli.problem.workload import Workload
 
@@ -222,7 +222,7 @@ class ArraySpace:
             yield from self._of_a_document(own)
             return
         for tiling in dict.fromkeys((own, *_other_schedules(own), *(() if self.quick else SPACES[kernel]))):
-            if isinstance(tiling, half.Tiling) and tiling.ones and not 32 < work.d <= 64:  # 64 columns: halfgroup.cuh
+            if isinstance(tiling, half.Tiling) and not _is_for(tiling, work):
                 continue
             yield Candidate(kernel, (tiling.rows, tiling.keys), tiling == own, _knobs_of(tiling), tiling)
 
@@ -267,15 +267,19 @@ class ArraySpace:
 
 
 def tiling_of(kernel: str, work: Workload, props: DeviceProperties, tile: Tile) -> Any:
-    """The tiling of a kernel of 16 bits with these rows and keys, and so many stages if `tile` has them: its own one
-    if that is so, else the first of its space. MachineError where none is so."""
+    """The tiling of a kernel of 16 bits with these rows and keys, and what else `tile` says (STAGES, POLYNOMIAL): its
+    own one if that is so, else the first of its space. MachineError where none is so."""
     named_work = NamedWorkload("", work)
     for one in ArraySpace(kernel, ArrayCase(named_work)).candidates(props) if kernel in SPACES else ():
-        stages = getattr(one.tiling, "stages", None)
-        if one.tile == (tile["BR"], tile["BC"]) and tile.get("STAGES") in (None, stages):
+        knobs = {"BR": one.tile[0], "BC": one.tile[1], **{name.upper(): value for name, value in one.knobs}}
+        unsaid = {name.upper(): int(value) for name, value in getattr(one.tiling, "_field_defaults", {}).items()}
+        if all(value == knobs.get(name, unsaid.get(name)) for name, value in tile.items()):
             return one.tiling
     stages = f" with {tile['STAGES']} stages" if "STAGES" in tile else ""
-    raise MachineError(f"{kernel} has no tiling of {tile['BR']}x{tile['BC']}{stages}: `hw4 tune {kernel}` lists them")
+    others = "".join(f", {knob}" for knob in knobs_of(tile) if not knob.startswith("STAGES="))
+    raise MachineError(
+        f"{kernel} has no tiling of {tile['BR']}x{tile['BC']}{stages}{others}: `hw4 tune {kernel}` lists them"
+    )
 
 
 def plan_of(name: str, work: Workload, props: DeviceProperties, tile: Tile | None = None) -> Plan:
@@ -285,6 +289,15 @@ def plan_of(name: str, work: Workload, props: DeviceProperties, tile: Tile | Non
         return choice.plan(work, props, name)
     check_type(name, work)
     return plan16(work, props, name, tiling_of(name, work, props, tile) if tile else None)
+
+
+def _is_for(tiling: half.Tiling, work: Workload) -> bool:
+    """Whether half could be fastest so: ones beside 64 columns alone (halfgroup.cuh); another way to take exponentials
+    where the tiling is as usual, and scores are not changed."""
+    ones, weighed = 32 < work.d <= 64, tiling.polynomial or tiling.in_order
+    if weighed and (work.score or (tiling.keys == 80) != (work.d > 64) or tiling.ones != ones):
+        return False
+    return ones or not tiling.ones
 
 
 def warps_of(tiling: Any) -> int:
@@ -300,9 +313,10 @@ def _other_schedules(own: Any) -> tuple[Any, ...]:
 
 
 def _knobs_of(tiling: Any) -> tuple[tuple[str, int], ...]:
-    """All that a tiling says beside its rows and keys, and the schedule where it is not the fastest."""
+    """All that a tiling says beside its rows and keys; of schedule and exponentials what is not as usual."""
+    usual = half.Tiling._field_defaults if isinstance(tiling, half.Tiling) else {}
     return tuple(
         (name, int(value))
         for name, value in tiling._asdict().items()
-        if name != "keys" and not (name in ("ahead", "turns", "lazy") and value)
+        if name != "keys" and (name == "ones" or value != usual.get(name))
     )

@@ -13,13 +13,15 @@ Encode = Callable[[Box], bytes]  # makes a tensor map's 128 bytes
 
 class Sums(NamedTuple):
     """How a kernel adds: keys that one accumulator takes, how often m can move meanwhile, whether tensor cores sum P,
-    into how many parts the keys go, one after the other: of splits, of warps; whether all is float32, on CUDA cores."""
+    into how many parts the keys go, one after the other: of splits, of warps; whether all is float32, on CUDA cores;
+    whether some exponentials are by polynomial."""
 
     keys: int
     moves: int
     ones: bool
     parts: tuple[int, ...] = ()
     cores: bool = False
+    polynomial: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)

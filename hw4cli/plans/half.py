@@ -22,6 +22,7 @@ WIDTHS = (32, 64, 96, 128, 192, 256)  # columns of O that are computed
 # they are what the block was launched with (setmaxnreg).
 REGISTERS = {2: (240, 24), 3: (160, 32), 4: (112, 32)}
 MOST_Q_BUFFERS = 2  # tiles of Q: the next one comes while one is used, if rows leave room for it
+LEAST_SCALE = 2.0**-100  # of which float32 has a 256th, times log2(e)
 # Causal: of so many heads the tiles are computed together, from the longest to the shortest. Many are balanced
 # better; the K and V of few stay in the L2 cache.
 L2_BYTES, LEAST_SECTION, MOST_SECTION = 32 << 20, 8, 64
@@ -33,8 +34,9 @@ SEQUENCE_BYTES = 36  # of Sequence there
 
 class Tiling(NamedTuple):
     """How a block works: `groups` of four warps with 64 rows each, keys of a tile, buffers for tiles of K and of V,
-    whether the tensor cores sum P; the schedule: scores one tile ahead, groups in turns; and whether a row's maximum
-    moves, and O is rescaled, only when a score has grown far beyond it."""
+    whether the tensor cores sum P; the schedule: scores one tile ahead, groups in turns; whether a row's maximum
+    moves, and O is rescaled, only when a score has grown far beyond it; of 16 exponentials, how many are by
+    polynomial; and of how many blocks of 8 keys weights are computed before the next ones (0: as the compiler does)."""
 
     groups: int
     keys: int
@@ -43,6 +45,8 @@ class Tiling(NamedTuple):
     ahead: bool = True
     turns: bool = True
     lazy: bool = True
+    polynomial: int = 0
+    in_order: int = 0
 
     @property
     def rows(self) -> int:
@@ -121,6 +125,7 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
         "AHEAD": int(how.ahead),
         "TURNS": int(how.turns),
         "LAZY": int(how.lazy),
+        **weight_macros(work, how),
         "DYNAMIC": int(dynamic),
         "REGISTERS": registers,
         "COPY_REGISTERS": copying,
@@ -131,6 +136,14 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
     start = (Launch(f"{NAME}_start", 1, 1, 0),) if dynamic else ()
     launches = *start, Launch(NAME, blocks, threads, shared)
     return with_sequences(Plan(NAME, macros, launches, Scratch(4 * dynamic)), work)
+
+
+def weight_macros(work: Workload, how: Tiling) -> dict[str, int]:
+    """What kernels/halfrows.cuh is compiled with, where weights are not all by exp2 in the compiler's order. No
+    polynomial for changed scores, of which it might miss a NaN, nor for a scale whose 256th could be too small."""
+    fused = not work.score and work.scale >= LEAST_SCALE
+    macros = {"POLYNOMIAL": how.polynomial if fused else 0, "IN_ORDER": how.in_order}
+    return {name: value for name, value in macros.items() if value}
 
 
 def score_macros(work: Workload, how: Tiling, room: int) -> dict[str, int]:

@@ -11,7 +11,7 @@ from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.half import heads_together
 from hw4cli.plans.halfmma import packed_rows
 from hw4cli.plans.plan import DeviceProperties, Launch, LaunchModel, Plan, Tile, Visit, Visits
-from hw4cli.plans.tensorwork import HALF
+from hw4cli.plans.tensorwork import HALF, POLYNOMIAL_FLOPS
 from hw4cli.plans.work import ALIKE, FOURS, LANES, SECTOR, WAVEFRONT
 from hw4cli.problem.workload import FLOAT32, Workload
 
@@ -83,14 +83,16 @@ def warpgroups(plan: Plan, work: Workload, props: DeviceProperties) -> list[Laun
     steps = 16 * ceil_div(work.d, 16)
     operands = HALF * (64 * steps + m["BC"] * steps + m["BC"] * (m["COLUMNS"] + 8 * m["ONES"]))
     left = HALF * own * 64 * m["COLUMNS"] + launch.grid * 2048 * m["ONES"]  # half_short's threads leave O, and ones
+    by_polynomial = own * 128 * (m["BC"] // 2 * m.get("POLYNOMIAL", 0) // 16)  # of a thread's BC / 2 scores
     main = LaunchModel(
         launch.symbol,
         (sizes.q + sizes.k + sizes.v, sizes.o),
         (sizes.q + head_bytes(work, keys), sizes.o),
         left if "TEAMS" in m else 0,
         own * operands,
+        ffma_flops=by_polynomial * POLYNOMIAL_FLOPS,
         tensor_flops=2 * own * 64 * m["BC"] * (steps + m["COLUMNS"] + 8 * m["ONES"]),
-        exponentials=own * 64 * m["BC"],
+        exponentials=own * 64 * m["BC"] - by_polynomial,
         tiles=tiles,
         again=lambda resident: _visits(work, plan, launch.grid, in_rounds=not m.get("DYNAMIC")),
     )

@@ -10,7 +10,7 @@ from typing import Any
 from hw4cli.errors import MachineError
 from hw4cli.plans import half, halfmma, halfshort, halfwork
 from hw4cli.plans.arraykernel import ArrayKernel, Encode, Sums
-from hw4cli.plans.bounds import EX2, EXP, FAR, LN2, Shares
+from hw4cli.plans.bounds import EX2, EX2_CUBIC, EXP, FAR, LN2, Shares
 from hw4cli.plans.common import power_below
 from hw4cli.plans.dispatch import AUTO, rounded_up
 from hw4cli.plans.formulas import ceil_div
@@ -69,7 +69,8 @@ def _prefers_half(work: Workload, props: DeviceProperties) -> bool:
 
 def _sums_of_tiles(work: Workload, planned: Plan) -> Sums:
     """Tile after tile, in one accumulator."""
-    return Sums(work.Nk, ceil_div(work.Nk, planned.macros["BC"]), bool(planned.macros["ONES"]))
+    m = planned.macros
+    return Sums(work.Nk, ceil_div(work.Nk, m["BC"]), bool(m["ONES"]), polynomial="POLYNOMIAL" in m)
 
 
 def _sums_of_parts(work: Workload, planned: Plan) -> Sums:
@@ -77,6 +78,16 @@ def _sums_of_parts(work: Workload, planned: Plan) -> Sums:
     sub, warps = planned.macros["SUB"], planned.macros["THREADS"] // 32
     moves = ceil_div(ceil_div(ceil_div(work.Nk, sub), planned.splits), warps)
     return Sums(moves * sub, moves, bool(planned.macros["ONES"]), (planned.splits, warps))
+
+
+def _weighed() -> list[half.Tiling]:
+    """The usual tilings, of which other shares go by polynomial, or other numbers of keys are weighed together."""
+    usual, ones = ((3, 128, 2), (4, 64, 4), (3, 80, 2)), (False, True)
+    shares = ((0, 4), (1, 4), (2, 4), (3, 4), (4, 4), (6, 4))
+    return [
+        half.Tiling(*one, summed, polynomial=share, in_order=order)
+        for one, summed, (share, order) in product(usual, ones, shares)
+    ]
 
 
 # In the order in which auto asks them, and messages name them.
@@ -99,8 +110,11 @@ HALF = ArrayKernel(
     sequences=True,
     persistent=True,
     stamps=True,
-    # groups that multiply, keys, stages, whether tensor cores sum P
-    space=tuple(half.Tiling(*one) for one in product((2, 3, 4), (64, 80, 128), (2, 3, 4), (False, True))),
+    # groups that multiply, keys, stages, whether tensor cores sum P; the usual ones also with other exponentials
+    space=(
+        *(half.Tiling(*one) for one in product((2, 3, 4), (64, 80, 128), (2, 3, 4), (False, True))),
+        *_weighed(),
+    ),
 )
 
 SHORT = ArrayKernel(
@@ -253,7 +267,7 @@ def shares16(work: Workload, found: AbsMax, planned: Plan, cc: int) -> Shares:
         weights={
             "scale": 2 * U32 * top * LN2,
             "sum of a score": work.scale * LOG2E * score * LN2,
-            "exponent": U32 * (2 * top + 16) * LN2 + EX2,
+            "exponent": U32 * (2 * top + 16) * LN2 + (U32 * top * LN2 + EX2_CUBIC if adds.polynomial else EX2),
             "rescaling": 2 * U32 * top * LN2 + EX2 * (adds.moves + 1),
             "combining": levels * (U32 * exponents * LN2 + EX2),
         },

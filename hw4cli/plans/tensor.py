@@ -26,7 +26,7 @@ from hw4cli.plans.plan import DeviceProperties, Launch, Pieces, Regions, Scratch
 from hw4cli.plans.tensorwork import HALF
 from hw4cli.problem.workload import Workload
 
-POLYNOMIAL = 16  # d = 32: one exponential in so many is by polynomial
+POLYNOMIAL = 1  # d = 32: of 16 exponentials, so many are by polynomial
 ONE_PIECE, BY_INTEGERS, TWO_PIECES = Pieces(1), Pieces(1, integers=True), Pieces(2)
 # V, and the ones that sum P, times this, before they are rounded: it drops out of O / l. 3 becomes just less than 4,
 # where fp16 is as fine as at 2.
@@ -79,7 +79,7 @@ class Policy(NamedTuple):
     small_first: bool  # a score's sum begins at 0 with the small products; else at BIAS - m, with all of a column
     rounded_sum: bool  # l is the sum of the rounded P, by a product with ones, so that P's rounding cancels in part
     integers: bool = False  # the products of a score with a second term are of 8-bit integers (kernels/integers.cuh)
-    polynomial: bool = False  # some exponentials may be by polynomial (kernels/split_wgmma.cuh)
+    polynomial: bool = False  # some exponentials may be by polynomial (kernels/exponentials.cuh)
     shared: bool = False  # two blocks may add up a row, each any number of its keys (kernels/streamk.cuh)
 
 
@@ -138,6 +138,8 @@ def _derived(name: str, held: Pieces) -> Callable[[Workload, Tile, DevicePropert
         sums = adds.integers and not warpgroups and fitting >= 3
         stages = min(stages, fitting) if sums else stages
         turns = turns_of(shape, tile, props) if warpgroups and not inblock else {}
+        if tile.get("POLYNOMIAL") and not adds.polynomial:
+            raise MachineError(f"kernel {name} has polynomials only on Hopper, for d up to 32 and more than 512 keys")
         in_use = 2 + adds.integers if turns else 0  # tiles at once, which the ring has to hold
         if tile.get("STAGES", in_use) < in_use:  # the GPU would wait for ever
             raise MachineError(f"kernel {name} needs {in_use} stages here: so many tiles are in use at once")
@@ -170,6 +172,7 @@ def _derived(name: str, held: Pieces) -> Callable[[Workload, Tile, DevicePropert
             "CONVERTING": converting(shape, tile, adds.integers) if turns.get("BALANCED") else 0,
             # measured with four groups: with fewer, exponentials do not limit
             "POLYNOMIAL": POLYNOMIAL if adds.polynomial and turns.get("GROUPS") == 4 else 0,
+            **({"IN_ORDER": 0} if turns else {}),
         }
 
     return derived
@@ -287,6 +290,15 @@ def _file(name: str) -> Callable[[Tile], str]:
     return file
 
 
+def _knobs(tile: Tile) -> dict[str, tuple[int, ...]]:
+    """Stages of the ring; of 16 exponentials, how many are by polynomial; blocks of 8 keys weighed together."""
+    if tile["INBLOCK"]:
+        return {}
+    orders = {"IN_ORDER": (2, 4)} if tile.get("GROUPS") else {}
+    shares = {"POLYNOMIAL": (0, 1, 2, 3)} if orders and tile["WIDTH"] == 32 else {}
+    return {"STAGES": (2, 3, 4, 5, 6), **shares, **orders}
+
+
 def _variant(name: str, idea: str, held: Pieces, error_bound: float, **known: Any) -> Variant:
     """A kernel on tensor cores; `known`: other fields of the entry."""
     return Variant(
@@ -304,7 +316,7 @@ def _variant(name: str, idea: str, held: Pieces, error_bound: float, **known: An
         strategies=(f"{name}_wgmma", f"{name}_short") if held.terms == 1 else (),
         file=_file(name),
         space=tiles_of((64, 128, 192, 256), (32, 64, 128)),  # by warp groups: 64 rows each
-        knobs=lambda tile: {} if tile["INBLOCK"] else {"STAGES": (2, 3, 4, 5, 6)},
+        knobs=_knobs,
         pieces=held,
         block=tensorwork.BLOCK,
         work=tensorwork.attention,

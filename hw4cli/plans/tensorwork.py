@@ -41,7 +41,8 @@ from hw4cli.plans.work import (
 from hw4cli.problem.workload import Workload
 
 HALF = 2  # bytes
-POLYNOMIAL_FLOPS = 2 * (4 + 3)  # of 2^x (kernels/split_wgmma.cuh): FMAs; additions, each as long as an FMA
+# Of 2^x, of either polynomial of kernels/exponentials.cuh: FMAs and additions, each as long as an FMA.
+POLYNOMIAL_FLOPS = 2 * 7
 
 
 def lead(m: Tile) -> int:
@@ -96,7 +97,7 @@ def _main(block: Block, plan: Plan, shape: Workload, props: DeviceProperties) ->
     pairs = B * m["BR"] * tasks.tiles(m["SUB"]) * m["SUB"]  # SUB keys are computed together
     keys_read = 2 * FLOAT * shape.elements if m["INBLOCK"] else plan.layout.row_stats - plan.layout.tiles
     noted = ABSMAX_BYTES if len(plan.launches) == 1 else 0  # which are made larger, word by word
-    by_polynomial = pairs // m["POLYNOMIAL"] if m["POLYNOMIAL"] else 0
+    by_polynomial = pairs * m["POLYNOMIAL"] // 16
     key_bytes = keys_read // (B * shape.N)
     again = partial(visits, plan, shape, tasks, key_bytes, block.section, props)
     return LaunchModel(

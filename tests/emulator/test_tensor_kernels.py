@@ -65,9 +65,9 @@ def test_the_range_is_that_of_all_batches_whoever_converts_them(monkeypatch):
         assert found[3] >= norms[1]
 
 
-def answer(name, props, shape, block, cut_off=False, splits=0):
+def answer(name, props, shape, block, cut_off=False, splits=0, tile=None):
     variant = VARIANTS[name] if not splits else replace(VARIANTS[name], splits=lambda *_: splits)
-    plan = variant.plan(shape, props)
+    plan = variant.plan(shape, props, tile)
     made = shared_object(kernel_path(plan.source), plan.macros, props.cc, 32, PLAIN)
     library = Library(made)
     library.add_as(props.cc if cut_off else 0)
@@ -136,13 +136,14 @@ def test_parts_that_blocks_hand_over_are_free_of_races():
 
 
 @slow
+@pytest.mark.parametrize("more", [{}, {"POLYNOMIAL": 3, "IN_ORDER": 4}], ids=["its own share", "more, in order"])
 @pytest.mark.parametrize("factor", [1, 4])
-def test_a_part_of_the_exponentials_is_by_polynomial_within_the_bound(factor):
+def test_a_part_of_the_exponentials_is_by_polynomial_within_the_bound(factor, more):
     """Four groups, for which there must be tasks enough; and scores far below a row's largest."""
     shape, few = Shape(1, 1280, 32), replace(DEVICES[90], sms=2)
     block = make_data(RANDOM_DATA, shape)
     block[:, 0] *= factor
     taken = VARIANTS["split"].plan(shape, few).macros
-    assert (taken["POLYNOMIAL"], taken["GROUPS"]) == (16, 4)
-    o = answer("split", few, shape, block, cut_off=True)
+    assert (taken["POLYNOMIAL"], taken["GROUPS"]) == (1, 4)
+    o = answer("split", few, shape, block, cut_off=True, tile={"BR": 256, "BC": 64, **more} if more else None)
     assert np.abs(o - exact_attention(block)).max() <= bound("split", magnitudes_of(block), shape.d, shape.N, few)

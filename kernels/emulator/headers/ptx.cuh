@@ -8,6 +8,17 @@
 #define ARCH __CUDA_ARCH__
 
 inline float exp2_fast(float x) { return exp2f(x); }
+inline float fma_saturated(float a, float b, float c) {
+    const float x = fmaf(a, b, c);
+    return x > 0 ? fminf(x, 1) : 0;
+}
+inline float fma_down(float a, float b, float c) {
+    const double exact = double(a) * b + c;
+    const float x = float(exact);
+    return x > exact ? nextafterf(x, -INFINITY) : x;
+}
+inline float larger_or_nan(float a, float b) { return a > b || a != a ? a : b; }
+template <int N> inline void keep_order(float (&)[N][4]) {}
 inline float tanh_fast(float x) { return tanhf(x); }
 
 inline unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }

@@ -17,4 +17,7 @@ inline float2 unpack(unsigned pair) {
 inline float raise_exponent(float x, float n) {
     return __uint_as_float(__float_as_uint(x) + (__float_as_uint(n) << 23));
 }
-inline void raise_bits(int& top, float x, float y) { top = max(top, max(__float_as_int(x), __float_as_int(y))); }
+inline void raise_bits(int& top, float x, float y) {
+    const auto bits = [](float z) { return z == z ? __float_as_int(z) : 0x7fffffff; };  // NaN as a GPU makes it
+    top = max(top, max(bits(x), bits(y)));
+}

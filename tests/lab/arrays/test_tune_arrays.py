@@ -3,6 +3,7 @@
 import re
 import subprocess
 import sys
+from dataclasses import replace
 from importlib import import_module
 from types import SimpleNamespace
 
@@ -18,7 +19,7 @@ from hw4cli.cli.tune import OF_ARRAYS
 from hw4cli.device.timing import Sample
 from hw4cli.errors import MachineError
 from hw4cli.lab.arrays.named import workload
-from hw4cli.lab.candidates import SPACES, ArraySpace
+from hw4cli.lab.candidates import SPACES, ArraySpace, tiling_of
 from hw4cli.lab.cases import ArrayCase
 from hw4cli.lab.tune import planned, tune
 from hw4cli.plans.kernels16 import plan16
@@ -26,6 +27,7 @@ from hw4cli.plans.plan import DEVICES
 
 CASE = ArrayCase(workload("B=1 H=4 N=33 Nk=40 d=64 dtype=fp16"))
 SLOW, FAST = 2.0, 0.5
+WEIGHED = {"in_order=4", *(f"polynomial={share} in_order=4" for share in (1, 2, 3, 4, 6))}
 
 
 @pytest.fixture
@@ -65,7 +67,8 @@ def test_the_command_takes_the_kernels_that_have_a_space():
 
 def test_each_tiling_is_timed_dropped_or_refused_with_a_reason(timer):
     rows = tune(timer, ArraySpace("half", CASE))
-    assert len(rows) == len({row.name for row in rows}) == 1 + len({*SPACES["half"]})
+    usual = {one for one in SPACES["half"] if not (one.polynomial or one.in_order)}
+    assert len(rows) == len({row.name for row in rows}) == 1 + len(usual) + 2 * len(WEIGHED)
     status = {(dict(row.knobs)["groups"], row.tile[1], dict(row.knobs)["stages"]): row.status for row in rows}
     assert status[4, 64, 2] == "dropped"
     assert status[4, 80, 4] == "refused"
@@ -94,6 +97,25 @@ def test_quick_takes_five_samples_of_the_kernels_own_tiling_in_each_schedule(tim
     names = ("ahead", "turns", "lazy")
     schedules = {tuple(dict(row.knobs).get(name, 1) for name in names): row.own for row in rows}
     assert schedules == {(1, 1, 1): True, (1, 0, 1): False, (0, 0, 1): False, (1, 1, 0): False}
+
+
+@pytest.mark.parametrize(("d", "tiles"), [(32, ["192x128", "256x64"]), (64, ["192x128", "256x64"]), (128, ["192x80"])])
+def test_shares_of_exponentials_by_polynomial_are_tried_with_the_usual_tiles(d, tiles):
+    space = ArraySpace("half", ArrayCase(workload(f"B=1 H=4 N=900 d={d} dtype=fp16")))
+    names = [one.name for one in space.candidates(DEVICES[90]) if "in_order" in one.name]
+    ones = int(d == 64)
+    stages = {"192x128": "groups=3 stages=2", "256x64": "groups=4 stages=4", "192x80": "groups=3 stages=2"}
+    assert {*names} == {f"half {tile} {stages[tile]} ones={ones} {way}" for tile in tiles for way in WEIGHED}
+    assert not any("in_order" in one.name for one in replace(space, quick=True).candidates(DEVICES[90]))
+
+
+def test_a_share_is_asked_for_by_its_macro():
+    work = CASE.work
+    found = tiling_of("half", work, DEVICES[90], {"BR": 192, "BC": 128, "POLYNOMIAL": 3})
+    assert (found.groups, found.polynomial, found.in_order) == (3, 3, 4)
+    assert tiling_of("half", work, DEVICES[90], {"BR": 192, "BC": 128}).polynomial == 0
+    with pytest.raises(MachineError, match="half has no tiling of 192x128, POLYNOMIAL=5: `hw4 tune half` lists them"):
+        tiling_of("half", work, DEVICES[90], {"BR": 192, "BC": 128, "POLYNOMIAL": 5})
 
 
 def test_what_does_not_fit_a_gpus_shared_memory_is_left_out():
