@@ -3,6 +3,7 @@
 import math
 import random
 import sys
+import threading
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
@@ -469,6 +470,39 @@ def test_steps_of_decoding_are_planned_once_for_all_keys_that_warps_take_togethe
     assert 300 <= len(packed) <= 300 + plans
     assert [symbol for symbol, *_ in driver.launched] == 300 * ["half_split", "half_split_combine"]
     assert not driver.encoded and len(gpu.planned) <= 3
+
+
+def test_threads_that_decode_share_plans_and_each_passes_its_own_numbers(driver):
+    """Caches of several capacities, so that K and V of each thread have other strides."""
+    q = cache(1, heads=8)
+    hw4cli.attention(q, cache(1100), cache(1100), causal=True)
+    found = {}
+
+    def decode(capacity):
+        K, V = cache(capacity), cache(capacity)
+        for rows in range(1100, 1300):
+            o = hw4cli.attention(q, K[:, :, :rows], V[:, :, :rows], causal=True)
+            found[o.data_ptr()] = o, K, V, rows
+
+    threads = [threading.Thread(target=decode, args=(capacity,)) for capacity in (1300, 1400, 1500, 1600)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    passed = {}
+    for symbol, _, words, _ in driver.launched:
+        if symbol == "half_split":
+            passed.update({at: words for at in found if at.to_bytes(8, "little") in words})
+    assert len(found) == len(passed) == 800
+    for at, (o, K, V, rows) in found.items():
+        work = Workload("float16", 2, 8, 2, 1, rows, 64, True, rows - 1)
+        planned = plan16(work, DEVICES[90])
+        scratch = int.from_bytes(passed[at][-16:-8], "little") - planned.layout.partial_o
+        matrices = [
+            Matrix(x.data_ptr(), *(s if n > 1 else 0 for s, n in zip(x.stride(), x.shape[:3], strict=False)))
+            for x in (q, K, V, o)
+        ]
+        assert passed[at] == arguments16(work, planned, Arrays(*matrices, 0, scratch), encode)
 
 
 def test_calls_that_grow_are_bounded_in_number_and_go_on_growing(driver, checks, monkeypatch):
