@@ -94,3 +94,15 @@ def test_sigterm_ends_the_compilers_that_its_threads_wait_for(tmp_path):
     process.terminate()
     assert (process.wait(HANGS), process.stderr.read().split()) == (130, ["hw4:", "interrupted"])
     assert not [*tmp_path.glob("hw4-*"), *tmp_path.glob("own")]  # its folders, with what the compiler writes there
+
+
+def test_a_main_in_a_header_beside_the_file_makes_it_a_program(hw4, tmp_path):
+    (tmp_path / "parts").mkdir()
+    (tmp_path / "mine.cu").write_text('// #include "gone.h"\n#include "parts/run.h"\n#include "missing.h"\n')
+    (tmp_path / "parts/run.h").write_text('#pragma once\n#include "../mine.cu"\n#include "last.h"\n')
+    (tmp_path / "parts/last.h").write_text("int main(int, char** words) { return words[2] == nullptr; }\n")
+    done = hw4("check", "./mine.cu", "--run", cwd=tmp_path)
+    assert (done.returncode, len(done.stderr.splitlines())) == (2, 1), done
+    assert "missing.h" in done.stderr, "as a program, of which the compiler finds no such header"
+    (tmp_path / "parts/last.h").write_text("// int main() {}\n")
+    assert "does not state how it is launched" in hw4("check", "./mine.cu", "--run", cwd=tmp_path).stderr

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 PROGRAM_ENDINGS = (".hip", ".cpp", ".cc", ".cxx")  # endings of a program's files beside .cu
 _MAIN = re.compile(r"\b(?:int|auto|void)\s+main\s*\(")
+_INCLUDE = re.compile(r'^[ \t]*#[ \t]*include[ \t]*"([^"\n]+)"', re.M)
 _COMMENT = re.compile(r"//[^\n]*|/\*.*?\*/", re.S)
 
 
@@ -185,12 +186,20 @@ def workload_names() -> list[str]:
 
 
 def has_main(word: str) -> bool:
-    """Whether a file has a function main."""
-    try:
-        text = read_regular(Path(word)).decode("utf-8", errors="replace")
-    except OSError:
-        return False
-    return bool(_MAIN.search(_COMMENT.sub(" ", text)))
+    """Whether a file, or one that it includes from beside it, has a function main."""
+    seen, waiting = set[Path](), [Path(word)]
+    while waiting:
+        path = waiting.pop()
+        with suppress(OSError, ValueError, RuntimeError):  # no such file, or no name of one
+            path = path.resolve()
+            if path in seen:
+                continue
+            seen.add(path)
+            text = _COMMENT.sub(" ", read_regular(path).decode("utf-8", errors="replace"))
+            if _MAIN.search(text):
+                return True
+            waiting += [path.parent / name for name in _INCLUDE.findall(text)]
+    return False
 
 
 def is_program(word: str) -> bool:
