@@ -30,6 +30,7 @@ from benchmarks.measure.scripts import at_least_one, end_with, new_file, say, wr
 from hw4cli.errors import InputError, MachineError
 from hw4cli.lab.record import heading
 from hw4cli.problem.workload import WIDEST
+from hw4cli.system.machine import machine
 
 Drawn = tuple[str, dict[str, Any]]
 MOST_TRIES, PAUSE_SECONDS = 20, 3  # of a test for which the GPU's memory is too small beside the others
@@ -437,8 +438,8 @@ def main() -> int:
 
         name = torch.cuda.get_device_name() if given.device == "cuda" else None
         of_file = {"file": suite.file, "tests": there, "computed": computed, "refused": dict(refused.most_common())}
-        drawing = {"seed": given.seed, "sample": len(tests)}
-        heads = {**heading("flash-attn tests"), "gpu": name, "torch": torch.__version__}
+        drawing = {"seed": given.seed, "sample": len(tests), "longest": given.longest}
+        heads = {**heading("flash-attn tests"), "gpu": name, "machine": machine(), "torch": torch.__version__}
         write_record(given.output, {**heads, **of_file, **drawing, "rows": summary(ends)})
     return 1 if "failed" in ends or ended < len(tests) else 0
 
