@@ -9,9 +9,17 @@
 // batch), each for rows = ABSMAX_CHUNK / d rows. `largest` holds five integers that were zero: of Q and of K the element and the
 // square, of V the element. The loader appends this file to a kernel's, so that a run loads one module.
 
-extern "C" __global__ void
-absmax(const float4* elements, unsigned* largest, int N, int d, int first_part)
+struct AbsmaxParams {
+    const float4* elements;
+    unsigned* largest;
+    int N, d, first_part;
+};
+
+extern "C" __global__ void absmax(const AbsmaxParams p)
 {
+    const float4* elements = p.elements;
+    unsigned* largest = p.largest;
+    const int N = p.N, d = p.d, first_part = p.first_part;
     const int rows = ABSMAX_CHUNK / d, chunks = (N + rows - 1) / rows, segment = blockIdx.x / chunks;
     const int part = (first_part + segment) % 3;
     const int first = blockIdx.x % chunks * rows, last = min(first + rows, N);

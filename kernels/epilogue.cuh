@@ -25,6 +25,7 @@ __device__ __forceinline__ void store_lse(const Params& p, long long batch, int 
 // O = sum of 2^(m_s - m) O_s / sum of 2^(m_s - m) l_s, m the largest m_s; in a fixed order. Four columns of O a thread.
 __device__ __forceinline__ void combine(const Params& p)
 {
+    ONLY_IF_CHOSEN(p);
     const long long x = (long long)blockIdx.x * blockDim.x + threadIdx.x, rows = (long long)p.batches * p.Nq;
     const long long row = x / (D / 4);
     if (row >= rows) return;

@@ -232,6 +232,7 @@ __device__ __forceinline__ void store(const RowState& r, const Params& p, const 
 }
 
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) flash(const Params p) {
+    ONLY_IF_CHOSEN(p);
     const Task t = task_of_split(blockIdx.x, p);
     const float *k = row_of(p.k, t.batch, t.first_key), *v = row_of(p.v, t.batch, t.first_key);
     const Mask mask = mask_at(p, t.row0, t.first_key, t.last_key - t.first_key);

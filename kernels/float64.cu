@@ -73,6 +73,7 @@ __device__ inline void load_tile(double* tile, const float* rows, int rows_left)
 extern "C" __global__ void __launch_bounds__(THREADS)
 float64(const Params p)
 {
+    ONLY_IF_CHOSEN(p);
     extern __shared__ float4 shared[];
     double* K = reinterpret_cast<double*>(shared);
     double* V = K + BC * D;

@@ -8,6 +8,9 @@
 #ifndef WINDOW  // of causal workloads: whether a row sees the last ones of these keys alone
 #define WINDOW 0
 #endif
+#ifndef CHOSEN  // whether several kernels are launched, of which the GPU chooses the one that computes (choice.cu)
+#define CHOSEN 0
+#endif
 
 #include "score.cuh"
 
@@ -33,4 +36,15 @@ struct Params {
 #if SCORED
     Scoring scoring;    // `batches` are all heads of Q
 #endif
+#if CHOSEN
+    const unsigned* choice;  // the number of the kernel that computes, which a launch before has written
+    unsigned number;         // this kernel's
+#endif
 };
+
+// At the beginning of each launch: where another kernel computes, it ends without a word written.
+#if CHOSEN
+#define ONLY_IF_CHOSEN(p) if (*(const volatile unsigned*)p.choice != p.number) return
+#else
+#define ONLY_IF_CHOSEN(p)
+#endif

@@ -185,6 +185,7 @@ __device__ __forceinline__ void add_values(RowState& r, const Probabilities& P, 
 
 // A block: BR rows against one split of the keys.
 __device__ __forceinline__ void attend(const Params& p) {
+    ONLY_IF_CHOSEN(p);
     const Task t = task_of_split(blockIdx.x, p);
     const int lane = threadIdx.x % 32, row0 = t.row0 + warp_row();
     const Mask all = mask_at(p, row0, t.first_key, t.last_key - t.first_key);
@@ -312,6 +313,7 @@ __device__ __forceinline__ void attend(const Params& p) {
 
 // The launch before: all of K and V become tiles.
 __device__ __forceinline__ void convert_all(const Params& p) {
+    ONLY_IF_CHOSEN(p);
     griddep_launch();
     convert(p, [](const Params& p) { return p.batches; });
 }

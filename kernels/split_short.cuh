@@ -96,6 +96,7 @@ __device__ __forceinline__ void store_once(const RowState& r, const Params& p, l
 
 // A block: BR rows against all keys.
 __device__ __forceinline__ void attend(const Params& p) {
+    ONLY_IF_CHOSEN(p);
     const Task t = task_of(blockIdx.x, p);
     const float *q = row_of(p.q, t.batch, t.row0), *k = row_of(p.k, t.batch, 0), *v = row_of(p.v, t.batch, 0);
     const unsigned base = shared_address(shared), ones = base + ONES_AT, q_at = base + TILE_AT;

@@ -340,6 +340,7 @@ struct Consumer {
 
 // The launch before: K and V of the first batches become tiles, and counters are reset.
 __device__ __forceinline__ void convert_first(const Params& p) {
+    ONLY_IF_CHOSEN(p);
     griddep_launch();
     if (BALANCED) reset_counters(p);
     convert(p, [](const Params& p) { return producer_blocks_of(p).first; });
@@ -347,6 +348,7 @@ __device__ __forceinline__ void convert_first(const Params& p) {
 
 // A persistent block: unit after unit of work; some blocks convert K and V of later batches before.
 __device__ __forceinline__ void attend(const Params& p) {
+    ONLY_IF_CHOSEN(p);
     const Tiles tiles{shared_start(shared)};
     const Queries queries{tiles.base + Q_AT, tiles.base + Q_BARRIERS_AT};
     const int group = warpgroup_index();

@@ -19,7 +19,7 @@ from hw4cli.arrays.arguments import (
     masked,
     refuse,
 )
-from hw4cli.arrays.float32 import ByRange, Float32OnGpu, Operands, chooses
+from hw4cli.arrays.float32 import ByRange, Float32OnGpu, Operands
 from hw4cli.arrays.oncpu import attention_on_cpu, wide_type
 from hw4cli.arrays.ongpu import HalfOnGpu, tuned
 from hw4cli.arrays.operand import (
@@ -105,7 +105,8 @@ def attention(
     window: (left, right), of how many keys before this one, and behind it, row i sees no others; None for all, and
     causal, none behind it. Time is that of the keys that are seen.
     scale: 1/sqrt(d) by default. `max_error`, the error that is allowed, and `bounds`, the largest |element| of q, k and
-    v, choose the kernel; without bounds they are read, which waits for the GPU: float32 always, 16 bits for max_error.
+    v, choose the kernel; without bounds they are read, of 16 bits for max_error alone: with max_error the GPU is waited
+    for, else it chooses float32's kernel itself, but in cases that docs/api.md names.
 
     Returns O, like q with v's columns, or `out` where it is given; with return_lse also the float32 (batch, heads, Nq)
     logarithms of the sums of exp(score), -inf where a row sees no key.
@@ -400,11 +401,12 @@ def attention_on_gpu(
         with Staged(float32.gpu, stream, operands[:3], operands[3:], alike) as staged:
             (q, k, v), (o,) = staged.given, staged.made
             if work.dtype == FLOAT32:
-                chosen = float32.kernel(work, (q, k, v), kernel, max_error, bounds, stream)
+                known = float32.without_reading(work, (q, k, v), kernel, max_error, bounds)
+                chosen = known or float32.kernel(work, (q, k, v), kernel, max_error, bounds, stream)
                 launches = float32.compute(work, (q, k, v, o), lse, chosen, stream, views)
                 if launches is None or staged.copies:
                     return None
-                if bounds is None and chooses(kernel, max_error) and not work.score:
+                if known is None:
                     by_range = float32.by_range(work, (q, k, v, o), kernel, max_error, lse is not None)
                     return by_range and Depending(launches, by_range)
                 return launches
@@ -434,7 +436,8 @@ def launches_for(
     with import_cupy().cuda.Device(q.device):
         half, float32 = _opened(q.device or 0)
         if work.dtype == FLOAT32:
-            return None if chooses(kernel, None) else float32.launches(work, operands, kernel, lse)
+            known = float32.without_reading(work, operands[:3], kernel, None, None)
+            return None if known is None else float32.launches(work, operands, known, lse)
         return half.prepared(work, tuple(x.strides[:3] for x in operands), kernel)
 
 

@@ -3,6 +3,10 @@
 The ladder's kernels know batches of rows and keys alone. Where each head of Q has its own keys, (batch, head) is the
 number of a batch. Heads that share keys are further rows of one batch, where no row's mask depends on its number; else
 the first heads of all groups are computed together, then the second ones, and so on.
+
+Which kernel answers depends on how large the elements are. Where no error is named, the GPU finds that and chooses
+(kernels/choice.cu): all kernels that may answer are launched, and those that are not chosen end at once. Else, and
+where the range check cannot read the arrays as they are, the host reads what it found, and launches one kernel.
 """
 
 import math
@@ -28,17 +32,29 @@ from hw4cli.arrays.operand import (
 )
 from hw4cli.device.gpu import Gpu
 from hw4cli.device.launcher import SAMPLES, Addresses, Argument, Prepared, Step, prepared
+from hw4cli.errors import MachineError
+from hw4cli.plans import choice
 from hw4cli.plans.bounds import has_bound
 from hw4cli.plans.dispatch import AUTO, Choice, candidates
 from hw4cli.plans.flash import LONGEST_SPLIT
 from hw4cli.plans.formulas import MOST_SPLITS
 from hw4cli.plans.ladder import DEFAULT, FALLBACK, VARIANTS
-from hw4cli.plans.launch import ABSMAX_BYTES, Matrices, Matrix, arguments, magnitudes
+from hw4cli.plans.launch import (
+    ABSMAX_BYTES,
+    Matrices,
+    Matrix,
+    absmax_arguments,
+    absmax_launch,
+    arguments,
+    magnitudes,
+)
+from hw4cli.plans.limits import limits
 from hw4cli.plans.plan import Plan
 from hw4cli.plans.scoring import Heads, scoring
 from hw4cli.problem.workload import MAX_D, AbsMax, Magnitudes, Workload
 
 FLOAT_BYTES = 4
+ARRAYS = 6  # addresses: of q, k, v and o, of the LSE and of scratch
 MOST_ROWS = 256  # of a tile of flash
 REMEMBERED = 256  # plans, and calls whose launches are prepared
 Place = tuple[tuple[int, ...], tuple[int, ...]]  # shape, strides
@@ -54,6 +70,9 @@ class Candidates(NamedTuple):
     kernels: tuple[str, ...]
     why: str
     keys: int
+
+
+Answering = str | Candidates  # a kernel, or those of which the GPU chooses one
 
 
 class Float32OnGpu:
@@ -85,21 +104,54 @@ class Float32OnGpu:
         allowed: float | None,
         bounds: AbsMax | None,
         stream: Any,
-    ) -> str:
+    ) -> Answering:
         """The kernel that is named, or the fastest whose error stays within what is allowed, for |elements| up to the
-        bounds.
+        bounds; or those of which the GPU chooses.
 
-        Without bounds, the arrays are read for them, and the GPU is waited for. Raises ValueError if no kernel keeps
-        the error, or if this is captured in a graph, where nothing can be waited for.
+        Else the arrays are read for their range, and the GPU is waited for. Raises ValueError if no kernel keeps the
+        error, or if this is captured in a graph, where nothing can be waited for.
         """
+        known = self.without_reading(work, operands, kernel, allowed, bounds)
+        if known is not None:
+            return known
+        listed = self._candidates(work, kernel)
+        return self._fastest(work, listed, allowed, self._magnitudes(work, operands, listed.kernels[0], stream))
+
+    def without_reading(
+        self,
+        work: Workload,
+        operands: Sequence[Operand],
+        kernel: str,
+        allowed: float | None,
+        bounds: AbsMax | None,
+    ) -> Answering | None:
+        """The same where the host need not know how large the elements are; else None."""
         if not chooses(kernel, allowed):
             return kernel
         self.check(kernel, work, lse=False)
         if work.score:  # of which no bound is known
             return DEFAULT if kernel == AUTO else kernel
         listed = self._candidates(work, kernel)
-        found = Magnitudes(*bounds) if bounds else self._magnitudes(work, operands, listed.kernels[0], stream)
-        return self._fastest(work, listed, allowed, found)
+        if bounds:
+            return self._fastest(work, listed, allowed, Magnitudes(*bounds))
+        if allowed is not None:  # which may be less than any kernel keeps: that is refused
+            return None
+        if len(listed.kernels) == 1:
+            return listed.kernels[0]
+        return listed if self._chooses_itself(work, operands, listed) else None
+
+    def _chooses_itself(self, work: Workload, operands: Sequence[Operand], listed: Candidates) -> bool:
+        """Whether the GPU chooses: where the range check can read the arrays, or copies of them that are made anyway,
+        and all the launches can be made."""
+        readable = work.d <= MAX_D and all(is_contiguous(x) or not is_packed(x) for x in operands)
+        if self.gpu.props.gfx or not readable or len(listed.kernels) > choice.LIMITED + 1:
+            return False
+        try:
+            for name in listed.kernels:
+                self.plan(work, name)
+        except MachineError:  # of one that would not be chosen, perhaps
+            return False
+        return True
 
     def _listed(self, work: Workload, kernel: str) -> Candidates:
         """What there is to choose from where a kernel is asked for, or AUTO."""
@@ -157,27 +209,32 @@ class Float32OnGpu:
             raise ValueError(f"kernel {FALLBACK} computes with the scale 1/sqrt(d) alone, and scale is {work.scale:g}")
 
     def compute(
-        self, work: Workload, operands: Operands, lse: Any, kernel: str, stream: Any, views: tuple[int, ...] = ()
+        self, work: Workload, operands: Operands, lse: Any, kernel: Answering, stream: Any, views: tuple[int, ...] = ()
     ) -> Prepared | None:
-        """Enqueue a kernel's launches on a stream of cupy's; does not wait. `lse`: an array of the library's, or None;
-        `views`: the addresses of the arrays that a score names.
+        """Enqueue a kernel's launches, or the choice and those of all to choose from, on a stream of cupy's; does not
+        wait. `lse`: an array of the library's, or None; `views`: the addresses of the arrays that a score names.
 
         Arrays that the kernels cannot read as they are, by heads or rows that lie apart, are copied before. Returns the
         launches if they are all that was enqueued: for arrays q, k, v and o of these strides, an LSE if there is one,
         and scratch."""
-        self.check(kernel, work, lse is not None)
+        names = names_of(kernel)
+        for name in names:
+            self.check(name, work, lse is not None)
         q, k, v, o = operands
         work = without_needless_mask(work)
         q, k, v = (x if is_packed(x) else contiguous(x) for x in (q, k, v))
         # Where O is Q's own array: some rungs of the ladder write O before they have read all of Q.
-        in_place = is_packed(o) and (o.address != q.address or VARIANTS[kernel].lse)
+        in_place = is_packed(o) and (o.address != q.address or all(VARIANTS[name].lse for name in names))
         to = o if in_place else operand("out", empty_like(o, o.shape), "BHND")
         calls = as_batches(work, (q, k, v, to))
         group = len(calls.each)
         apart = lse is not None and calls.interleaved
         sums = empty_like(q, (group, work.batch, work.kv_heads, work.Nq)) if apart else lse
-        plan = self._planned(kernel, calls.each[0].shape)
-        check_capture(q, self.gpu.is_compiled(plan))
+        plans = self._plans(kernel, calls.each[0].shape)
+        compiled = all(map(self.gpu.is_compiled, plans))
+        check_capture(q, compiled)
+        if not compiled and len(plans) > 1:
+            self.gpu.prepare(plans)
         launches = self.prepared(work, tuple((x.shape, x.strides) for x in (q, k, v, to)), kernel, lse is None)
         scratch = empty_like(q, (launches.scratch,), "uint8")  # the library's own: it lives as long as a graph
         addresses = (q.address, k.address, v.address, to.address, *views, address_of(sums), address_of(scratch))
@@ -189,16 +246,51 @@ class Float32OnGpu:
         whole = all(x is y for x, y in zip((q, k, v, to), operands, strict=True))
         return launches if whole and not apart else None
 
-    def launches(self, work: Workload, operands: Operands, kernel: str, lse: bool) -> Prepared | None:
+    def _plans(self, kernel: Answering, shape: Workload) -> tuple[Plan, ...]:
+        """All that is launched."""
+        if isinstance(kernel, str):
+            return (self._planned(kernel, shape),)
+        return (choice.CODE, *(choice.chosen(self._planned(name, shape)) for name in kernel.kernels))
+
+    def launches(self, work: Workload, operands: Operands, kernel: Answering, lse: bool) -> Prepared | None:
         """What `compute` returns for such arrays, without computing them."""
         work = without_needless_mask(work)
         if not all(map(is_packed, operands)) or (lse and as_batches(work, operands).interleaved):
             return None
         return self.prepared(work, tuple((x.shape, x.strides) for x in operands), kernel, not lse)
 
-    def _prepare(self, work: Workload, places: tuple[Place, ...], kernel: str, without_lse: bool) -> Prepared:
+    def _prepare(self, work: Workload, places: tuple[Place, ...], kernel: Answering, without_lse: bool) -> Prepared:
         """The launches for packed arrays q, k, v and o of these shapes and strides: their addresses, those of arrays
         that a score names, the LSE's and that of scratch are asked for."""
+        if isinstance(kernel, str):
+            scratch, steps = self._steps(work, places, kernel, without_lse)
+            return prepared(self.gpu, steps, max(1, scratch))
+        each = [self._steps(work, places, name, without_lse, n) for n, name in enumerate(kernel.kernels)]
+        room = max(scratch for scratch, _ in each)
+        # What kernels find themselves begins at 0, too, though nobody reads it.
+        first = self._choosing(work, places[:3], kernel, choice.SCRATCH + min(room, ABSMAX_BYTES))
+        return prepared(self.gpu, [*first, *(step for _, some in each for step in some)], choice.SCRATCH + room)
+
+    def _choosing(self, work: Workload, places: tuple[Place, ...], listed: Candidates, cleared: int) -> list[Step]:
+        """The range check of contiguous Q, K and V, and the choice; before, so many bytes are cleared."""
+        *others, _ = listed.kernels  # the last one has no limits
+        most = [limits(name, work.d, listed.keys, self.gpu.props) for name in others]
+        check, chooser = self.gpu.functions(choice.CODE)
+
+        def check_of(number: int, place: Place) -> Step:
+            rows, d = math.prod(place[0][:3]), place[0][3]
+            argument = Argument(lambda at: absmax_arguments(at[number], at[-1], rows, d, number), ARRAYS)
+            return Step(argument, (check,), (absmax_launch(1, rows, d),), 0 if number else cleared)
+
+        ratio = work.scale / work.usual_scale
+        argument = Argument(lambda at: choice.arguments(at[-1], ratio, work.d, most), ARRAYS)
+        return [*(check_of(n, place) for n, place in enumerate(places)), Step(argument, (chooser,), (choice.LAUNCH,))]
+
+    def _steps(
+        self, work: Workload, places: tuple[Place, ...], kernel: str, without_lse: bool, chosen: int | None = None
+    ) -> tuple[int, list[Step]]:
+        """The bytes of scratch, and the launches, of one kernel; `chosen`: that of this number is one of several of
+        which the GPU chooses."""
 
         def calls(addresses: Addresses) -> tuple[Call, ...]:
             q, k, v, o = (
@@ -210,18 +302,23 @@ class Float32OnGpu:
         def make(number: int, addresses: Addresses) -> bytes:
             call, (*views, lse, scratch) = calls(addresses)[number], addresses[4:]
             first = 0 if without_lse else lse + FLOAT_BYTES * call.first_lse
-            scored = scoring(call.shape, tuple(views), heads=call.heads)
-            return arguments(plan, call.shape, call.matrices, scratch, first, call.offset, scored)
+            more = scoring(call.shape, tuple(views), heads=call.heads)
+            if chosen is not None:
+                scratch, more = scratch + choice.SCRATCH, choice.members(scratch, chosen)
+            return arguments(plan, call.shape, call.matrices, scratch, first, call.offset, more)
 
         each = calls(SAMPLES)
         plan = self._planned(kernel, each[0].shape)
-        functions, cleared = self.gpu.functions(plan), ABSMAX_BYTES if plan.finds_absmax else 0
+        cleared = ABSMAX_BYTES if plan.finds_absmax else 0
+        if chosen is not None:
+            plan, cleared = choice.chosen(plan), 0
+        functions = self.gpu.functions(plan)
         views = len(work.score.arrays) if work.score else 0
-        steps = (
-            Step(Argument(partial(make, number), 6 + views), functions, plan.launches, cleared)
+        steps = [
+            Step(Argument(partial(make, number), ARRAYS + views), functions, plan.launches, cleared)
             for number in range(len(each))
-        )
-        return prepared(self.gpu, steps, max(1, plan.scratch))
+        ]
+        return plan.scratch, steps
 
     def _magnitudes(
         self, work: Workload, operands: tuple[Operand, Operand, Operand], kernel: str, stream: Any
@@ -253,6 +350,11 @@ def _keys_of_bound(work: Workload) -> int:
 def _last(sums: Any) -> Any:
     """(group, batch, kv_heads, N) as (batch, kv_heads, group, N)."""
     return sums.permute(1, 2, 0, 3) if hasattr(sums, "permute") else sums.transpose(1, 2, 0, 3)
+
+
+def names_of(kernel: Answering) -> tuple[str, ...]:
+    """All kernels that may answer."""
+    return (kernel,) if isinstance(kernel, str) else kernel.kernels
 
 
 def chooses(kernel: str, allowed: float | None) -> bool:

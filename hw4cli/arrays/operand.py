@@ -194,9 +194,8 @@ def check_range_can_be_read(model: Operand) -> None:
     """Raise ValueError if a graph is captured: what a GPU finds cannot be waited for meanwhile."""
     if is_capturing(model.library):
         raise ValueError(
-            "float32 arrays without bounds= or kernel=, and any with max_error= and no bounds=, are read for their "
-            "range, which a CUDA graph cannot wait for: give bounds=(the largest |element| of q, of k, of v), or "
-            "kernel="
+            "these arrays are read for their range, which a CUDA graph cannot wait for: give bounds=(the largest "
+            "|element| of q, of k, of v), or kernel= without max_error="
         )
 
 

@@ -5,7 +5,7 @@ import sys
 import tempfile
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from typing import Any
 
@@ -15,7 +15,7 @@ from hw4cli.device.cupyparts import load
 from hw4cli.device.driver import LOST
 from hw4cli.device.hip.device import NO_AMD_GPU
 from hw4cli.device.hip.device import properties as amd_properties
-from hw4cli.device.launcher import by_cupy, enqueue
+from hw4cli.device.launcher import by_cupy, by_value, enqueue
 from hw4cli.device.machinecode import Kernel, MachineCode, kernel_cache
 from hw4cli.device.nvrtc import UnknownArchitectureError
 from hw4cli.device.presence import NO_NVIDIA_GPU, without_cupy
@@ -29,6 +29,7 @@ from hw4cli.plans.launch import (
     ABSMAX_BYTES,
     ABSMAX_CHUNK,
     Matrices,
+    absmax_arguments,
     absmax_launch,
     arguments,
     block_matrices,
@@ -171,12 +172,21 @@ class Gpu:
 
     def absmax_of_parts(self, address: int, parts: int, N: int, d: int, first: int, largest: int) -> None:
         """The same of matrices (N, d) at an address, Q, K and V in turn from the first (0: Q) on; adds to `largest`."""
-        passed = (np.uint64(address), np.uint64(largest), np.int32(N), np.int32(d), np.int32(first))
-        by_cupy(self._absmax, absmax_launch(parts, N, d), passed)
+        passed = absmax_arguments(address, largest, N, d, first)
+        by_cupy(self._absmax, absmax_launch(parts, N, d), (by_value(passed),))
 
     def is_compiled(self, plan: Plan) -> bool:
         """Whether a plan's functions are loaded already."""
         return (plan.source, plan.options) in self._modules
+
+    def prepare(self, plans: Iterable[Plan]) -> None:
+        """Compile into the cache what several plans need and is not there, at the same time: a process for each.
+
+        What does not compile is refused by whoever needs it (`functions`)."""
+        missing = self.code.missing(map(kernel_of, plans))
+        if len(missing) > 1:
+            with suppress(OSError):
+                self.code.compile_all(missing, lambda kernel: None)
 
     def empty(self, shape: tuple[int, ...]) -> Any:
         """A new float32 array on the GPU."""

@@ -14,11 +14,13 @@ from hw4cli.errors import CompileError, MachineError
 from hw4cli.lab.arrays.named import NamedWorkload
 from hw4cli.plans import columns
 from hw4cli.plans import gradients as choice
+from hw4cli.plans.choice import CODE as CHOOSING
+from hw4cli.plans.choice import chosen
 from hw4cli.plans.dispatch import AUTO, candidates
 from hw4cli.plans.kernels16 import plan16
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DeviceProperties, Plan
-from hw4cli.problem.workload import FLOAT32, Workload
+from hw4cli.problem.workload import FLOAT32, MAX_D, Workload
 from hw4cli.stream.gpus import count_here
 from hw4cli.stream.kernels import plans_of_file
 from hw4cli.text.progress import Progress
@@ -83,7 +85,8 @@ def plans_of_arrays(work: Workload, props: DeviceProperties, gpu: str) -> Iterat
 
 
 def _plans_of_float32(work: Workload, props: DeviceProperties, gpu: str) -> Iterator[Plan]:
-    """Of every kernel that the values may ask for: of the range check, as if no heads shared keys; of the call."""
+    """Of every kernel that the values may ask for: of the range check, as if no heads shared keys; of the call; and of
+    one of which the GPU chooses the kernel."""
     kernels, _ = candidates(AUTO, props, gpu, work.d, work.Nk, work.causal)
     of_check = Workload.one_head(work.batch * work.heads, work.Nk, work.d, work.causal, work.Nq)
     rows = (work.heads, work.Nq), (work.kv_heads, work.Nk), (work.kv_heads, work.Nk), (work.heads, work.Nq)
@@ -93,6 +96,11 @@ def _plans_of_float32(work: Workload, props: DeviceProperties, gpu: str) -> Iter
         for shape in dict.fromkeys((of_check, of_call)):
             with suppress(MachineError):  # it does not run on this GPU
                 yield VARIANTS[name].plan(shape, props)
+        if not props.gfx and work.d <= MAX_D:
+            with suppress(MachineError):
+                yield chosen(VARIANTS[name].plan(of_call, props, copies=False))
+    if not props.gfx and work.d <= MAX_D:
+        yield CHOOSING
 
 
 def _contiguous(work: Workload, heads: int, rows: int) -> Operand:

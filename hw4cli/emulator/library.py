@@ -3,7 +3,6 @@
 import ctypes
 import math
 import mmap
-import struct
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,7 +14,7 @@ from numpy.typing import NDArray
 from hw4cli.emulator.counts import Counts, read_counts
 from hw4cli.emulator.report import NO_BLOCK, Finding, Raw, findings_of
 from hw4cli.errors import MachineError
-from hw4cli.plans.launch import ABSMAX_BYTES, Matrix, absmax_launch, arguments
+from hw4cli.plans.launch import ABSMAX_BYTES, Matrix, absmax_arguments, absmax_launch, arguments
 from hw4cli.plans.plan import Launch, Plan
 from hw4cli.problem.casefile import FLOAT32, Floats
 from hw4cli.problem.workload import Workload
@@ -54,7 +53,7 @@ class _Finding(ctypes.Structure):
 class _Launch(ctypes.Structure):
     _fields_ = [
         ("kernel", ctypes.c_void_p),
-        *((name, ctypes.c_uint32) for name in ("grid", "block", "shared", "lanes", "order", "seed", "absmax", "few")),
+        *((name, ctypes.c_uint32) for name in ("grid", "block", "shared", "lanes", "order", "seed", "few")),
         ("params", ctypes.c_uint64 * WORDS),
     ]
 
@@ -136,6 +135,10 @@ class Memory:
         self.arrays = (
             [_Array(at, size, may, was, name.encode()) for at, size, may, was, name in arrays] if watched else []
         )
+
+    def all(self) -> bytes:
+        """All bytes, copied: of the arrays, and between them."""
+        return self._buffer.tobytes()
 
     def outputs(self) -> Floats:
         """O of all batches, copied."""
@@ -254,21 +257,17 @@ class Library:
         elements = _Array(elements_at, inputs.nbytes, False, True, b"the elements")
         self._watch([elements, _Array(largest_at, ABSMAX_BYTES, True, True, b"the maxima")])
         step = absmax_launch(math.prod(parts), N, d)
-        self._launch(
-            step, _words(struct.pack("QQqqq", elements_at, largest_at, N, d, first)), lanes, schedule, absmax=True
-        )
+        self._launch(step, _words(absmax_arguments(elements_at, largest_at, N, d, first)), lanes, schedule)
         return largest.view(FLOAT32).copy(), self._findings()
 
     def _watch(self, arrays: Sequence[_Array]) -> None:
         self._library.hw4_watch((_Array * len(arrays))(*arrays), len(arrays))
 
-    def _launch(
-        self, step: Launch, params: Any, lanes: int, schedule: Schedule, absmax: bool = False, few: bool = False
-    ) -> bool:
+    def _launch(self, step: Launch, params: Any, lanes: int, schedule: Schedule, few: bool = False) -> bool:
         """Run one launch, or the first, the middle and the last of its blocks; return whether it came to its end."""
         kernel = ctypes.cast(getattr(self._library, step.symbol), ctypes.c_void_p)
         order = ORDERS.index(schedule.order)
-        launch = _Launch(kernel, step.grid, step.block, step.shared, lanes, order, schedule.seed, absmax, few, params)
+        launch = _Launch(kernel, step.grid, step.block, step.shared, lanes, order, schedule.seed, few, params)
         status: int = self._library.hw4_launch(ctypes.byref(launch))
         if status == 3:
             raise MemoryError

@@ -29,6 +29,7 @@ FIELDS = {
 COORDINATES = "".join(MATRIX.values())  # of struct Matrix, which the structs of all families have for each matrix
 _LAYOUT = struct.Struct("@" + "".join(FIELDS.values()) + "0Q")  # aligned as the compiler does, the end too
 SIZE = _LAYOUT.size
+_ABSMAX = struct.Struct("<2Q3i4x")
 
 
 Steps = tuple[int, int, int]  # elements from a batch, a head, a row to the next
@@ -81,6 +82,12 @@ def block_matrices(shape: Workload, inputs: int, outputs: int) -> Matrices:
 def absmax_launch(parts: int, N: int, d: int) -> Launch:
     """The launch of the range check for so many matrices of N rows."""
     return Launch(ABSMAX.name, parts * ceil_div(N, ABSMAX_CHUNK // d), ABSMAX_THREADS, 0)
+
+
+def absmax_arguments(elements: int, largest: int, N: int, d: int, first: int) -> bytes:
+    """The one argument of the range check, AbsmaxParams: where the matrices lie, Q, K and V in turn from the first (0:
+    Q) on, and where the five numbers do."""
+    return _ABSMAX.pack(elements, largest, N, d, first)
 
 
 def magnitudes(found: Sequence[float]) -> Magnitudes:

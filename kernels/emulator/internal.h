@@ -31,9 +31,8 @@ struct EmuLaunch {
     void* kernel;
     uint32_t grid, block, shared;            // blocks, threads of one, bytes of dynamic shared memory
     uint32_t lanes, order, seed;             // of a warp; FORWARD, REVERSE or RANDOM
-    uint32_t absmax;                         // the kernel is `absmax`, which takes other arguments
     uint32_t few;                            // of the grid only the first, the middle and the last block run
-    EmuParams params;                        // its one argument, as kernels/params.cuh has it; of absmax, five
+    EmuParams params;                        // its one argument, as kernels/params.cuh has it
 };
 }
 

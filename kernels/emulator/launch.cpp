@@ -1,20 +1,14 @@
-// Launches of the project's own kernels, whose one argument is a struct; of absmax, which takes five numbers.
+// Launches of the project's own kernels, whose one argument is a struct.
 #include "internal.h"
 
 using namespace emu;
 
 namespace {
 using Attention = void (*)(EmuParams);  // by value: a kernel reads as many bytes as its own struct has
-using Absmax = void (*)(const void* elements, unsigned* largest, int N, int d, int first_part);
 
 void call_attention(void* context) {
     const EmuLaunch& launch = *(const EmuLaunch*)context;
     ((Attention)launch.kernel)(launch.params);
-}
-void call_absmax(void* context) {
-    const EmuLaunch& launch = *(const EmuLaunch*)context;
-    const uint64_t* words = launch.params.words;
-    ((Absmax)launch.kernel)((const void*)words[0], (unsigned*)words[1], (int)words[2], (int)words[3], (int)words[4]);
 }
 }  // namespace
 
@@ -22,7 +16,7 @@ void call_absmax(void* context) {
 // mistake leaves no way on; 2 if it was asked to stop; 3 if there is no memory for the stacks.
 extern "C" int hw4_launch(const EmuLaunch* launch) {
     Grid grid{{launch->grid, 1, 1}, {launch->block, 1, 1}, launch->shared, launch->lanes, (Order)launch->order,
-              launch->seed, launch->absmax ? call_absmax : call_attention, (void*)launch, sizeof *launch};
+              launch->seed, call_attention, (void*)launch, sizeof *launch};
     grid.few = launch->few;
     return run_grid(grid);
 }

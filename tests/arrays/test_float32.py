@@ -107,10 +107,67 @@ def test_a_larger_scale_counts_as_larger_values(gpu):
     assert gpu.launched[-1] == "flash"
 
 
-def test_a_graph_that_would_need_the_range_is_refused(gpu, monkeypatch):
+@pytest.mark.parametrize("options", [{"max_error": 1e-3}, {"lengths": [70], "kernel": "auto"}], ids=str)
+def test_a_graph_that_would_need_the_range_is_refused(gpu, monkeypatch, options):
     monkeypatch.setattr(faketorch.torch, "capturing", True)
-    with pytest.raises(ValueError, match=re.escape("give bounds=(the largest |element| of q, of k, of v), or kernel=")):
-        hw4cli.attention(*tensors())
+    sentence = "give bounds=(the largest |element| of q, of k, of v), or kernel= without max_error="
+    with pytest.raises(ValueError, match=re.escape(sentence)):
+        hw4cli.attention(*tensors(), **options)
+
+
+def captured(gpu, monkeypatch, call):
+    """What a call returns while a graph is captured."""
+    monkeypatch.setattr(faketorch.torch, "capturing", True)
+    gpu.driver.capturing = True
+    found = call()
+    gpu.driver.capturing = False
+    monkeypatch.setattr(faketorch.torch, "capturing", False)
+    return found
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_graph_chooses_the_kernel_by_what_is_in_the_arrays_when_it_is_replayed(gpu, monkeypatch, causal):
+    """With shared heads, too, which are a launch after the other where rows have a mask."""
+    kept, empty = [], faketorch.empty  # a graph keeps what was made meanwhile
+    monkeypatch.setattr(faketorch, "empty", lambda *given: kept.append(empty(*given)) or kept[-1])
+    given, options = tensors(), {"causal": causal, "return_lse": not causal}
+
+    def answer(**more):
+        found = hw4cli.attention(*arrays, **options, **more)
+        return found if options["return_lse"] else (found,)
+
+    arrays = [faketorch.empty(x.shape, x.dtype, None) for x in given]
+    for x, y in zip(arrays, given, strict=True):
+        x.array[...] = y.array
+    answer()
+    made = captured(gpu, monkeypatch, answer)
+    for part, factor, kernel in ((2, 1, "split"), (2, 2, "exact"), (0, 300, "float64"), (1, np.nan, "float64")):
+        for x, y in zip(arrays, given, strict=True):
+            x.array[...] = y.array
+        arrays[part].array[...] *= np.float32(factor)
+        for x in made:
+            x.array[...] = np.float32(7)  # which is no answer
+        gpu.launched.clear(), gpu.passed_over.clear()
+        gpu.driver.replay()
+        assert {*gpu.launched} == {kernel} and {"split", "exact", "flash", "float64"} - {kernel} == {*gpu.passed_over}
+        for x, y in zip(made, answer(kernel=kernel), strict=True):
+            np.testing.assert_array_equal(x.array, y.array)
+
+
+def test_arrays_that_the_range_check_cannot_read_are_read_by_the_host(gpu, monkeypatch):
+    q, k, v = tensors(kv=(1, 4, 70, 16))
+    apart = [Tensor(np.full((1, 4, 80, 16), np.inf, np.float32)[:, :, :70]) for _ in range(2)]  # a cache of keys
+    for x, y in zip(apart, (k, v), strict=True):
+        x.array[...] = y.array
+    with pytest.raises(AttributeError, match="min"):  # what the library is asked for
+        hw4cli.attention(q, *apart)
+    assert gpu.launched == gpu.passed_over == []
+
+
+def test_nothing_is_read_where_one_kernel_alone_may_answer(gpu):
+    """A window, and another scale than 1/sqrt(d)."""
+    hw4cli.attention(*tensors(), causal=True, window=(8, 0), scale=0.3)
+    assert {*gpu.launched} == {"flash"} and gpu.passed_over == []
 
 
 def test_a_graph_captures_what_was_compiled_before_and_nothing_else(gpu, monkeypatch):

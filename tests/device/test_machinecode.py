@@ -10,12 +10,14 @@ import tempfile
 import time
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from helpers import HANGS
 from moody import interrupt, interrupted
 
 from hw4cli.device import machinecode, nvrtc
+from hw4cli.device.gpu import Gpu
 from hw4cli.device.machinecode import MachineCode
 from hw4cli.device.nvrtc import find
 from hw4cli.errors import CompileError, MachineError
@@ -333,3 +335,18 @@ def test_no_two_kernels_are_loaded_from_the_same_path():
         assert Path(second).read_bytes() == b"two"
     assert first != second
     assert not Path(second).exists()
+
+
+def test_what_one_call_needs_is_compiled_at_the_same_time_and_one_kernel_by_itself():
+    asked, gpu = [], Gpu.__new__(Gpu)
+    plans = [VARIANTS[name].plan(Shape(1, 128, 64), DEVICES[90]) for name in ("split", "exact", "flash")]
+    for there in (0, 1, 2, 3):
+        gpu.code = SimpleNamespace(
+            missing=lambda kernels, there=there: [*kernels][there:],
+            compile_all=lambda kernels, compiled: asked.append(len(kernels)),
+        )
+        gpu.prepare(plans)
+    assert asked == [3, 2]
+    gpu.code.missing = list
+    gpu.code.compile_all = lambda kernels, compiled: (_ for _ in ()).throw(OSError("no process can be started"))
+    gpu.prepare(plans)  # each is compiled when it is asked for

@@ -4,11 +4,15 @@ import json
 import re
 from types import SimpleNamespace
 
+import faketorch
 import pytest
 from slow import slow
 
+import hw4cli
 import hw4cli.doctor.bytecode
 import hw4cli.doctor.prepare
+from hw4cli.arrays import attention
+from hw4cli.arrays.float32 import Float32OnGpu
 from hw4cli.cli import run_command
 from hw4cli.device.gpu import kernel_of
 from hw4cli.device.machinecode import MachineCode
@@ -101,7 +105,27 @@ def test_a_workload_with_its_gradients(machine, name):
     if work.dtype != "float32":
         assert kernel_of(plan16(work, DEVICES[90])) in compiled
     else:
-        assert {"split_wgmma", "exact", "flash", "float64"} <= {file for file, _ in compiled}
+        assert {"split_wgmma", "exact", "flash", "float64", "choice"} <= {file for file, _ in compiled}
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_float32_arrays_of_which_the_gpu_chooses_the_kernel_find_all_kernels_compiled(monkeypatch, causal):
+    """With columns that are no whole chunks, a mask and shared heads: the call compiles nothing more."""
+    needed, driver = set(), faketorch.install(monkeypatch).driver
+
+    def functions(plan):
+        needed.add(kernel_of(plan))
+        return [driver.function(step.symbol) for step in plan.launches]
+
+    gpu = SimpleNamespace(props=DEVICES[90], name="NVIDIA H200", cupy=faketorch.cupy, functions=functions)
+    gpu.is_compiled, gpu.copy = lambda plan: False, lambda *given: None
+    gpu.prepare = lambda plans: needed.update(map(kernel_of, plans))
+    monkeypatch.setattr(attention, "_open", lambda device: (None, Float32OnGpu(gpu)))
+    q, k, v = (faketorch.empty((2, heads, 300, 62), "float32", None) for heads in (16, 4, 4))
+    hw4cli.attention(q, k, v, causal=causal)
+    work = workload(f"B=2 H=16 KVH=4 N=300 d=62 dtype=fp32{' causal' * causal}").work
+    assert {file for file, _ in needed} == {"choice", "split_short", "exact", "flash", "float64"}
+    assert needed <= {kernel_of(plan) for plan in plans_of_arrays(work, DEVICES[90], "NVIDIA H200")}
 
 
 def test_float32_arrays_that_share_heads_are_called_with_more_rows(machine):

@@ -8,7 +8,9 @@ import numpy as np
 import pytest
 
 import hw4cli
-from hw4cli.problem.workload import FLOAT32, Workload
+from hw4cli.plans.bounds import SAFE, suffices
+from hw4cli.plans.dispatch import AUTO, candidates
+from hw4cli.problem.workload import FLOAT32, Magnitudes, Workload
 
 SHAPES = [  # (batch, heads, kv_heads, Nq, Nk, d, causal)
     (2, 3, 3, 300, 300, 64, True),
@@ -112,8 +114,8 @@ def captured(torch, **options):
     return graph, out, (q, k, v)
 
 
-@pytest.mark.parametrize("options", [{"bounds": (3, 3, 3)}, {"kernel": "flash"}, {"kernel": "split"}], ids=str)
-def test_a_graph_captures_what_is_compiled_and_needs_no_range(gpu, torch, options):
+@pytest.mark.parametrize("options", [{}, {"bounds": (3, 3, 3)}, {"kernel": "flash"}, {"kernel": "split"}], ids=str)
+def test_a_graph_captures_what_is_compiled_and_is_not_waited_for(gpu, torch, options):
     if gpu.props.cc < 80 and options.get("kernel") == "split":
         pytest.skip("tensor cores of compute capability 8.0 are needed")
     q, k, v = inputs(torch, Workload(FLOAT32, 1, 4, 2, 512, 512, 64))
@@ -129,10 +131,79 @@ def test_a_graph_captures_what_is_compiled_and_needs_no_range(gpu, torch, option
     assert all(x.isnan().all() for x in others)
 
 
-def test_a_graph_without_bounds_is_refused_in_a_sentence(torch):
+def test_a_graph_that_would_wait_for_the_range_is_refused_in_a_sentence(torch):
     with pytest.raises(ValueError, match=re.escape("which a CUDA graph cannot wait for: give bounds=")):
-        captured(torch)
+        captured(torch, max_error=1e-3)
     torch.cuda.synchronize()
+
+
+def answered_by(torch, o, arrays, **options):
+    """The kernels that give these bits."""
+    found = {name: hw4cli.attention(*arrays, kernel=name, **options) for name in ("split", "exact", "flash", "float64")}
+    return {name for name, other in found.items() if torch.equal(other.nan_to_num(7.5), o.nan_to_num(7.5))}
+
+
+def range_of(torch, q, k, v):
+    """The magnitudes, as the range check finds them or a little less."""
+    norms = [float(x.double().square().sum(-1).max().sqrt()) for x in (q, k)]
+    return Magnitudes(*(float(x.abs().max()) for x in (q, k, v)), *norms)
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("d", [32, 64, 128])
+def test_the_gpu_chooses_a_kernel_that_is_careful_enough_around_every_limit(gpu, torch, d, causal):
+    """V as large as a limit allows for the norms that there are, and a little less and more; the same from a graph."""
+    if gpu.props.cc < 80:
+        pytest.skip("tensor cores of compute capability 8.0 are needed")
+    work = Workload(FLOAT32, 1, 4, 2, 300, 700, d)
+    given = inputs(torch, work)
+    arrays, graph = [x.clone() for x in given], torch.cuda.CUDAGraph()
+    hw4cli.attention(*arrays, causal=causal)
+    with torch.cuda.graph(graph):
+        made = hw4cli.attention(*arrays, causal=causal)
+    kernels, _ = candidates(AUTO, gpu.props, gpu.name, d, work.Nk, causal)
+    seen = set()
+    for scores in (0.01, 1.0, 2.0, 5.0, 12.0, 100.0):
+        for size in (1e-4, 0.5, 1.0, *(step * most for step in (0.9, 0.999, 1.001, 1.1) for most in (1.0, 4.0, 7.0))):
+            for x, other, factor in zip(arrays, given, (scores, 1.0, size), strict=True):
+                x.copy_(other * factor)
+            o = hw4cli.attention(*arrays, causal=causal)
+            graph.replay()
+            assert torch.equal(made, o)
+            names = answered_by(torch, o, arrays, causal=causal) & {*kernels}
+            known = range_of(torch, *arrays)
+            assert any(name == kernels[-1] or suffices(name, known, d, work.Nk, gpu.props, SAFE) for name in names), (
+                scores,
+                size,
+                names,
+            )
+            seen |= names
+    assert len(seen) > 2
+
+
+@pytest.mark.parametrize("wrong", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("part", [0, 1, 2])
+def test_what_is_no_number_is_answered_by_the_last_kernel(torch, part, wrong):
+    arrays = inputs(torch, Workload(FLOAT32, 1, 2, 2, 200, 200, 64))
+    arrays[part][0, 1, 77, 5] = wrong
+    assert "float64" in answered_by(torch, hw4cli.attention(*arrays), arrays)
+
+
+def test_the_lse_of_a_choice_is_that_of_the_kernel_that_is_chosen(torch):
+    arrays = inputs(torch, Workload(FLOAT32, 2, 4, 2, 200, 333, 64))
+    for factor in (1.0, 2.0, 50.0):
+        arrays[2] *= factor
+        o, lse = hw4cli.attention(*arrays, causal=True, return_lse=True)
+        (name, *_) = answered_by(torch, o, arrays, causal=True)
+        assert torch.equal(hw4cli.attention(*arrays, causal=True, return_lse=True, kernel=name)[1], lse)
+
+
+def test_what_is_passed_over_writes_nothing_into_memory_of_others(torch):
+    arrays = inputs(torch, Workload(FLOAT32, 1, 4, 2, 512, 512, 64))
+    expected = hw4cli.attention(*arrays)
+    others = [torch.full((1 << 22,), float("nan"), device="cuda") for _ in range(8)]
+    assert torch.equal(hw4cli.attention(*arrays), expected)
+    assert all(x.isnan().all() for x in others)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

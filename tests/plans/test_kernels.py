@@ -14,6 +14,7 @@ from slow import quick_of_each, slow, slowly
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.errors import MachineError
 from hw4cli.plans.bounds import PROVEN
+from hw4cli.plans.choice import chosen
 from hw4cli.plans.common import converters_of
 from hw4cli.plans.formulas import converters
 from hw4cli.plans.ladder import VARIANTS
@@ -158,9 +159,20 @@ def test_a_kernel_of_ones_own_is_one_file_so_that_it_has_the_plans_of_the_others
 
 
 @pytest.mark.parametrize("cc", COMPILED_FOR)
-def test_the_range_check_compiles_without_spills(cc):
-    kernels, _ = compiled("absmax", cc, ["-DABSMAX_CHUNK=16384"])
-    assert kernels["absmax"][1] == 0
+def test_the_range_check_and_the_choice_compile_without_spills(cc):
+    kernels = compiled("absmax", cc, ["-DABSMAX_CHUNK=16384"])[0] | compiled("choice", cc, [])[0]
+    assert kernels["absmax"][1] == kernels["choice"][1] == 0
+
+
+@quick_of_each(1)
+@pytest.mark.parametrize(
+    ("name", "N"), [("flash", 4096), ("split", 128), ("split", 4096), ("exact", 200), ("float64", 70)]
+)
+@pytest.mark.parametrize("cc", [80, 90])
+def test_to_look_whether_it_is_chosen_takes_a_kernel_no_register_more(cc, name, N):
+    plan = VARIANTS[name].plan(Shape(8, N, 64), DEVICES[cc])
+    alone, one_of_several = (compiled(one.source, cc, one.options)[0] for one in (plan, chosen(plan)))
+    assert one_of_several == alone
 
 
 @pytest.mark.parametrize("name", VARIANTS)

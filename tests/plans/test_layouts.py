@@ -13,12 +13,13 @@ import pytest
 from helpers import ROOT
 from needs import needs
 
-from hw4cli.plans import columns, gradients, kernels16, tables
+from hw4cli.plans import choice, columns, gradients, kernels16, tables
 from hw4cli.plans.backward import Arrays as GradientArrays
 from hw4cli.plans.backwardcut import Cut
 from hw4cli.plans.half import LOG2E, Arrays
-from hw4cli.plans.launch import Matrix
+from hw4cli.plans.launch import Matrix, absmax_arguments
 from hw4cli.plans.launch import arguments as float32_arguments
+from hw4cli.plans.limits import CLASSES, Limits
 from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.registry import VARIANTS
 from hw4cli.plans.scoring import Heads, scoring
@@ -35,17 +36,19 @@ HOST = """
 #include <type_traits>
 typedef unsigned short Element;
 struct float2 {{ float x, y; }};
-struct QueryScale; struct KeyScale; struct Span;
-constexpr int MOST = {most}, SCORE_VIEWS = {views}, MOST_WORDS = {words};
+struct float4; struct QueryScale; struct KeyScale; struct Span;
+constexpr int MOST = {most}, SCORE_VIEWS = {views}, MOST_WORDS = {words}, LIMITED = {limited}, CLASSES = {classes};
 {structs}
+template <class T> using Of = std::remove_reference_t<T>;  // what an element of an array is
 template <class T> const char* code() {{
     if (std::is_pointer<T>()) return "Q";
+    if (std::is_same<T, double>()) return "d";
     return std::is_same<T, float>() ? "f" : sizeof(T) == 8 ? "q" : sizeof(T) == 4 ? "i" : "128s";
 }}
 int main() {{
     static {name} p;
 #define SHOW(member) \\
-    std::printf("%s %zu %s\\n", #member, size_t((char*)&p.member - (char*)&p), code<decltype(p.member)>());
+    std::printf("%s %zu %s\\n", #member, size_t((char*)&p.member - (char*)&p), code<Of<decltype(p.member)>>());
 {shown}
     std::printf("%zu\\n", sizeof p);
 }}
@@ -55,10 +58,12 @@ int main() {{
 VIEWS = 2  # that a score names
 
 
-def text_of(file, scored):
-    """A kernel's file without comments, with or without what is there for scores alone."""
+def text_of(file, scored, chosen=False):
+    """A kernel's file without comments, with or without what is there for scores, or a choice, alone."""
     text = re.sub(r"//[^\n]*", "", (ROOT / "kernels" / file).read_text())
-    return re.sub(r"^#if SCORED$(.*?)^#endif$", r"\1" if scored else "", text, flags=re.MULTILINE | re.DOTALL)
+    for macro, holds in (("SCORED", scored), ("CHOSEN", chosen)):
+        text = re.sub(rf"^#if {macro}$(.*?)^#endif$", r"\1" if holds else "", text, flags=re.MULTILINE | re.DOTALL)
+    return text
 
 
 @dataclass
@@ -71,11 +76,11 @@ class Struct:
     members: list[str]
 
 
-def structs_in(files, scored):
+def structs_in(files, scored, chosen=False):
     """The structs of some files, by name."""
     found = {}
     for file in files:
-        for match in STRUCTS.finditer(text_of(file, scored)):
+        for match in STRUCTS.finditer(text_of(file, scored, chosen)):
             name, bases, body = match.groups()
             if "(" in body:  # with functions: none that is passed
                 continue
@@ -90,6 +95,7 @@ def structs_in(files, scored):
                 for one in re.split(r",\s*", names):
                     array = re.fullmatch(r"(\w+)\[(\w+)\]", one)
                     sizes = {"MOST": columns.MOST, "SCORE_VIEWS": VIEWS, "MOST_WORDS": tables.MOST_WORDS}
+                    sizes |= {"LIMITED": choice.LIMITED, "CLASSES": CLASSES}
                     size = array and (int(array[2]) if array[2].isdigit() else sizes.get(array[2], 1))
                     places = [f"{array[1]}[{n}]" for n in range(size)] if array else [one]
                     deeper = inner.members if inner and inner.members != ["opaque[0]"] else None
@@ -109,11 +115,12 @@ def texts_for(name, structs):
     return "\n".join(one.text for other, one in structs.items() if other in wanted)
 
 
-def layout(name, files, folder, scored=False):
+def layout(name, files, folder, scored=False, chosen=False):
     """Of each member of a struct its offset and its code of Python's struct module; and the size of the whole."""
-    structs = structs_in(files, scored)
+    structs = structs_in(files, scored, chosen)
     shown = "\n".join(f"    SHOW({member})" for member in structs[name].members)
     numbers = {"most": columns.MOST, "views": VIEWS, "words": tables.MOST_WORDS}
+    numbers |= {"limited": choice.LIMITED, "classes": CLASSES}
     source = HOST.format(**numbers, structs=texts_for(name, structs), name=name, shown=shown)
     (folder / "layout.cpp").write_text(source)
     subprocess.run(["g++", "-std=c++17", "-w", "layout.cpp", "-o", "layout"], cwd=folder, check=True)
@@ -121,9 +128,9 @@ def layout(name, files, folder, scored=False):
     return {member: (int(at), code) for member, at, code in map(str.split, printed[:-1])}, int(printed[-1])
 
 
-def passed(data, name, files, folder, scored=False):
+def passed(data, name, files, folder, scored=False, chosen=False):
     """The values of a struct's members in what a launch passes, which is as long as the struct."""
-    members, size = layout(name, files, folder, scored)
+    members, size = layout(name, files, folder, scored, chosen)
     assert len(data) == size
     return {member: struct.unpack_from(f"<{code}", data, at)[0] for member, (at, code) in members.items()}
 
@@ -446,6 +453,35 @@ def test_copies_of_columns(tmp_path):
     assert len(found) == columns.MOST * len(expected)
 
 
+def test_the_range_check(tmp_path):
+    found = passed(absmax_arguments(1 << 40, 1 << 41, 70, 64, 2), "AbsmaxParams", ["absmax.cu"], tmp_path)
+    assert found == {"elements": 1 << 40, "largest": 1 << 41, "N": 70, "d": 64, "first_part": 2}
+
+
+def test_a_choice_between_kernels(tmp_path):
+    some = [Limits(n + 0.5, n + 1.5, n + 2.5, n + 3.5, tuple(n + 8.5 + m for m in range(CLASSES))) for n in (0, 100)]
+    found = passed(choice.arguments(1 << 40, 0.75, 60, some), "ChoiceParams", ["choice.cu"], tmp_path)
+    at = {"found": 1 << 40, "choice": (1 << 40) + choice.CHOICE_AT}
+    assert {name: found.pop(name) for name in (*at, "ratio", "d", "kernels")} == {
+        **at,
+        **{"ratio": 0.75, "d": 60, "kernels": 2},
+    }
+    for n in range(choice.LIMITED):
+        element, squares, usual, least, most = some[n] if n < len(some) else (0, 0, 0, 0, (0,) * CLASSES)
+        of = {"element": element, "squares": squares, "usual": usual, "least_v": least}
+        of |= {f"most_v[{m}]": one for m, one in enumerate(most)}
+        assert {name: found.pop(f"of[{n}].{name}") for name in of} == of
+    assert found == {}
+
+
+def test_a_kernel_of_which_the_gpu_chooses_knows_its_number(tmp_path):
+    shape = Workload.one_head(3, 700, 64)
+    plan = VARIANTS["flash"].plan(shape, DEVICES[80])
+    data = float32_arguments(plan, shape, tuple(map(matrix, range(1, 5))), 1 << 40)
+    found = passed(data + choice.members(1 << 41, 3), "Params", ["params.cuh"], tmp_path, chosen=True)
+    assert (found["choice"], found["number"]) == ((1 << 41) + choice.CHOICE_AT, 3)
+
+
 def test_tables_are_cut_into_what_launches_are_passed(tmp_path):
     table = struct.pack("<1500i", *range(1500))
     parts = [passed(one, "TablePart", ["tablewriter.cu"], tmp_path) for one in tables.written(table, 1 << 40)]
@@ -464,6 +500,7 @@ def test_every_kernels_parameters_are_tested_here():
         )
     }
     tested = {"Params", "HalfParams", "HalfShortParams", "HalfMmaParams", "HalfSplitParams", "HalfCoresParams"}
+    tested |= {"AbsmaxParams", "ChoiceParams"}
     assert declared == {*tested, "BackwardParams", "PiecesParams", "TiledParams", "CopyParams", "TablePart"}
 
 

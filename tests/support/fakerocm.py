@@ -6,7 +6,6 @@ on the CPU, with wavefronts of 64 lanes. What cupy refuses on ROCm raises an err
 
 import ctypes
 import os
-import struct
 import time
 from types import SimpleNamespace
 
@@ -85,8 +84,8 @@ class Function:
         step = Launch(self.symbol, *grid, *block, shared_mem)
         if self.symbol == "absmax":
             path = shared_object(kernel_path("absmax"), {"ABSMAX_CHUNK": ABSMAX_CHUNK}, 0, self.resources.lanes, PLAIN)
-            words = _words(struct.pack("QQqqq", *map(int, arguments)))
-            assert Library(path)._launch(step, words, self.resources.lanes, FORWARDS, absmax=True)
+            words = _words(arguments[0].tobytes())
+            assert Library(path)._launch(step, words, self.resources.lanes, FORWARDS)
             return
         passed = arguments[0].tobytes()
         fields = dict(zip(FIELDS, LAYOUT.unpack(passed), strict=True))

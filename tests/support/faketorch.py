@@ -2,6 +2,7 @@
 that are executed on the CPU."""
 
 import ctypes
+import struct
 import sys
 import threading
 from contextlib import nullcontext
@@ -22,6 +23,8 @@ from hw4cli.arrays.ongpu import HalfOnGpu
 from hw4cli.device import gpu
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.emulator.library import Library
+from hw4cli.plans import choice
+from hw4cli.plans.launch import ABSMAX, ABSMAX_CHUNK
 from hw4cli.plans.plan import DEVICES
 from hw4cli.resources import kernel_path
 
@@ -236,13 +239,13 @@ class _Function:
 
 
 class Gpu:
-    """A GPU whose kernels are executed on the CPU."""
+    """A GPU whose kernels are executed on the CPU. `launched`: by whom, but for what is `passed_over`."""
 
     props, name, cupy = DEVICES[90], "no GPU", cupy
     copy = gpu.Gpu.copy
 
     def __init__(self, driver):
-        self.compiled, self.launched, self.driver = {}, [], driver
+        self.compiled, self.launched, self.passed_over, self.driver = {}, [], [], driver
 
     def is_compiled(self, plan):
         return (plan.variant, plan.options) in self.compiled
@@ -250,9 +253,16 @@ class Gpu:
     def functions(self, plan):
         key = plan.variant, plan.options
         if key not in self.compiled:
-            path = shared_object(kernel_path(plan.source), plan.defines, self.props.cc, 32, PLAIN)
-            self.compiled[key] = Library(path)
-        return [self._function(self.compiled[key], plan, step) for step in plan.launches]
+            self.compiled[key] = self._library(plan.source, plan.defines)
+        check = self._library(ABSMAX.name, {"ABSMAX_CHUNK": ABSMAX_CHUNK})  # which is compiled behind every kernel
+        libraries = [check if step.symbol == ABSMAX.name else self.compiled[key] for step in plan.launches]
+        return [self._function(library, plan, step) for library, step in zip(libraries, plan.launches, strict=True)]
+
+    def _library(self, source, macros):
+        return Library(shared_object(kernel_path(source), macros, self.props.cc, 32, PLAIN))
+
+    def prepare(self, plans):
+        """Each is compiled when it is asked for."""
 
     def _function(self, library, plan, step):
         """As the driver launches it, and as cupy does."""
@@ -261,13 +271,21 @@ class Gpu:
             assert (block, shared) == (step.block, step.shared)
             assert step.grid in (0, grid)  # 0: as many as there is to copy
             assert library.launch(step, argument, [], grid=grid)[0]
-            self.launched.append(plan.variant)
+            if plan.source != choice.CHOICE.name:
+                (self.launched if self._computes(plan, argument) else self.passed_over).append(plan.variant)
 
         def launch(grid, block, params, shared_mem):
             assert Stream.entered, "on another stream than torch's"
             run(*grid, *block, shared_mem, params[0].tobytes())
 
         return _Function(self.driver.function(step.symbol, run).kernel, launch)
+
+    def _computes(self, plan, argument):
+        """Whether no other kernel is chosen, by what the launch is passed."""
+        if not plan.macros.get("CHOSEN"):
+            return True
+        at, number = struct.unpack("<QI4x", argument[-16:])
+        return ctypes.c_uint.from_address(at).value == number
 
     def absmax_of_parts(self, address, parts, N, d, first, largest):
         assert Stream.entered, "on another stream than torch's"
