@@ -5,7 +5,7 @@ torch.ops.hw4cli.attention_changed is of changed scores alone, attention_sequenc
 changed. Each has a backward pass. A mask and the arrays that a score names are tensors, what is asked of scores are
 texts and numbers: `names` are those of the arrays, with a space between them, behind which ALiBi's slopes stand if
 there are any. Lengths are tensors of the CPU behind all of these, by the names in `numbers`: a graph copies those of a
-GPU there, once for all of its calls with the same ones, and waits for them.
+GPU there, and waits for them.
 """
 
 from collections.abc import Sequence
