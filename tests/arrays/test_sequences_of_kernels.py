@@ -52,6 +52,7 @@ WAYS = {
     "half, three groups": ("half", Tiling(3, 80, 2), BFLOAT16, 128),
     "half, four groups, ones": ("half", Tiling(4, 64, 4, ones=True), FLOAT16, 64),
     "half, two groups": ("half", Tiling(2, 128, 2), FLOAT16, 40),
+    "half, polynomials": ("half", Tiling(3, 128, 2, ones=True, polynomial=4, in_order=4), BFLOAT16, 64),
     "half_mma": ("half_mma", None, BFLOAT16, 128),
     "half_mma, few columns": ("half_mma", None, FLOAT16, 32),
     "half_cores": ("half_cores", None, FLOAT16, 64),

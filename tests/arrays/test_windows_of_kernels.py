@@ -24,6 +24,7 @@ WAYS = {
     "half, three groups": ("half", 90, Tiling(3, 80, 2), BFLOAT16, 128),
     "half, four groups, ones": ("half", 90, Tiling(4, 64, 4, ones=True), FLOAT16, 64),
     "half, two groups, no turns": ("half", 90, Tiling(2, 128, 2, turns=False, ahead=False), FLOAT16, 40),
+    "half, polynomials": ("half", 90, Tiling(4, 64, 4, ones=True, polynomial=3, in_order=4), BFLOAT16, 64),
     "half, short": ("half", 90, None, FLOAT16, 64),
     "half_mma": ("half_mma", 80, None, BFLOAT16, 128),
     "half_mma, few columns": ("half_mma", 80, None, FLOAT16, 32),
