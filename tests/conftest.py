@@ -4,7 +4,8 @@ import functools
 import os
 import signal
 import sys
-from contextlib import suppress
+import threading
+from contextlib import ExitStack, suppress
 from subprocess import CompletedProcess
 
 # NumPy's BLAS reads it when it is loaded: a second thread waits by spinning, which doubles what small products take of
@@ -24,6 +25,7 @@ from needs import COMPILER, skip_without, why_not
 from slow import mark_others_slow
 
 from hw4cli.cli import run_command
+from hw4cli.system.files import locked
 from hw4cli.system.gpufiles import nvidia_gpu_is_here
 
 # The tests may run inside `make test`, or inside a job of Slurm's: what a make, or a Slurm, inside them does must not
@@ -112,7 +114,23 @@ def compiled(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         if not GPU_IS_HERE:
             patch.setenv("CUPY_CACHE_DIR", str(folder))
+            patch.setattr("hw4cli.emulator.build.ONE_AT_A_TIME", OneOfAll(folder))
         yield
+
+
+class OneOfAll:
+    """A lock for the threads of all processes of a run: what one compiles, others wait for."""
+
+    def __init__(self, folder):
+        self.folder, self.threads, self.open = folder, threading.Lock(), ExitStack()
+
+    def __enter__(self):
+        self.threads.acquire()
+        self.open.enter_context(locked(self.folder))
+
+    def __exit__(self, *_):
+        self.open.close()
+        self.threads.release()
 
 
 @pytest.fixture
