@@ -47,7 +47,7 @@ pytest = $(PYTHON) -m pytest -n $(TEST_PROCESSES) --dist loadfile
 test: $(python_for_dev)  ## install and run the tests, but for the slow ones: less than six minutes on two cores
 	$(pytest) -m "not slow and not gpu"
 
-test-all: $(python_for_dev)  ## run all tests, the slow ones too: about half an hour (gpu-test runs those that need a GPU)
+test-all: $(python_for_dev)  ## run all tests, the slow ones too: up to 50 minutes (gpu-test runs those that need a GPU)
 	$(pytest) -m "not gpu"
 
 # First most of them, side by side; then those that compare times, one after the other.
