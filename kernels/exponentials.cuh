@@ -8,6 +8,7 @@
 
 #include "sixteen.cuh"
 
+#ifndef __HIP__  // no kernel takes them there
 constexpr float INTEGER = 12582912;  // 1.5 times 2^23, plus a number: its integer in the last bits
 
 // To 2^-18 of itself, and never less than about 2^-126; nine instructions. (f from -1/2 to 1/2.)
@@ -36,3 +37,4 @@ struct Powers {
 
 // Of 16 exponentials that follow each other, in the order of a thread's scores, `share` are by polynomial: whether number n is.
 __device__ constexpr bool by_polynomial(int n, int share) { return (n + 1) * share / 16 > n * share / 16; }
+#endif

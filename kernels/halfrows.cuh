@@ -5,6 +5,7 @@
 // Of 16 x 8 numbers lane l holds rows l/4 and l/4 + 8, columns 2(l%4) and +1. COLUMNS of O are computed, DV rounded up; ONES: the
 // tensor cores sum P.
 
+#include "exponentials.cuh"
 #include "pairs.cuh"
 #include "schedule.cuh"
 #include "sixteen.cuh"
@@ -19,9 +20,6 @@
 #endif
 #ifndef IN_ORDER  // scores of so many blocks of 8 keys are weighed before the next ones; 0: in the compiler's order
 #define IN_ORDER 0
-#endif
-#if POLYNOMIAL
-#include "exponentials.cuh"
 #endif
 #if POLYNOMIAL
 #define LARGER larger_or_nan
