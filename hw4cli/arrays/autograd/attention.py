@@ -123,7 +123,7 @@ def attention(
         _shape_of_result(query, key, value, enable_gqa)
         named = kernel or usual_kernel(query)
         options |= {"kernel": named, "padding": padding}
-        if _is_planned(query):
+        if _asks_for_operators(query):
             check_padding(padding, lengths, q_lengths)
             return changed.attend(query, key, value, options | asked, words)
         numbers = {name: given if given is None else numbers_of(name, given) for name, given in asked.items()}
@@ -139,7 +139,7 @@ def attention(
     named = kernel or usual_kernel(q)
     if words is not None:
         words = words._replace(attn_mask=_fitting(attn_mask, leading[:-1]))
-        compute = changed.attend if _is_planned(q) else direct.attend
+        compute = changed.attend if _asks_for_operators(q) else direct.attend
         o = compute(q, k, v, {**options, "kernel": named}, words)
     else:
         o = attend(q, k, v, bool(is_causal), align, scale, *(window or eager.EVERY), named)[0]
@@ -149,9 +149,9 @@ def attention(
     return o.reshape(shape)
 
 
-def _is_planned(q: Any) -> bool:
-    """Whether nothing is computed yet, and the operators are what is wanted: by a graph, or for shapes alone."""
-    return bool(eager.is_compiling() or q.is_meta)
+def _asks_for_operators(q: Any) -> bool:
+    """Whether the operators are what is wanted: by a graph, for shapes alone, or by a mode that sees what is called."""
+    return bool(eager.is_compiling() or q.is_meta or eager.dispatch_modes())
 
 
 def _alike(*tensors: Any) -> list[Any]:

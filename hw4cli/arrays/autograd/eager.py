@@ -47,6 +47,7 @@ PLAIN_TENSORS = 6  # dO, q, k, v, O and the LSE
 is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
 _is_on_gpu = attrgetter("is_cuda")
+dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
 _function_modes = getattr(torch._C, "_len_torch_function_stack", lambda: True)  # True: a torch that does not tell
 _NUMBERS, _TEXTS, _SCALES = {int, float}, {str, NoneType}, PLAIN - {str}
 

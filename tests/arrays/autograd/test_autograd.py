@@ -362,15 +362,28 @@ def test_vmap_computes_all_at_once(recwarn):
     assert not recwarn.list  # that a loop takes its place
 
 
-def test_torchs_counter_sees_the_operations():
+@pytest.mark.parametrize(
+    "asked", [{}, {"lengths": [33, 5]}, {"softcap": 3.0}, {"attn_mask": torch.zeros(20, 33)}], ids=str
+)
+def test_torchs_counter_sees_the_operations(asked):
     from torch.utils.flop_counter import FlopCounterMode
 
     inputs = tensors(kv_heads=2, Nq=20)
+    align = {"align": "bottom-right"} if "lengths" in asked else {}
     with FlopCounterMode(display=False) as counter:
-        hw4cli.torch.attention(*inputs, is_causal=True, enable_gqa=True).sum().backward()
+        hw4cli.torch.attention(*inputs, is_causal=True, enable_gqa=True, **asked, **align).sum().backward()
     forward = 4 * 2 * 4 * 20 * 33 * 16
     assert counter.get_total_flops() == forward + 5 * forward // 2
     assert [key.split(".")[0] for key in map(str, counter.get_flop_counts()["Global"])] == ["hw4cli", "hw4cli"]
+
+
+def test_fake_tensors_of_a_mode_have_the_answers_shape_and_nothing_is_computed():
+    from torch._subclasses.fake_tensor import FakeTensorMode
+
+    with FakeTensorMode():
+        q, k, v = (torch.empty(2, 4, 1 << 20, 64, dtype=torch.float16) for _ in range(3))
+        for asked in ({}, {"lengths": [7, 1 << 20]}, {"softcap": 3.0}):
+            assert hw4cli.torch.attention(q, k, v, **asked).shape == q.shape
 
 
 def test_a_symbolic_trace_has_the_call_in_its_graph():
