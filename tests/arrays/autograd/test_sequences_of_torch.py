@@ -125,7 +125,6 @@ def test_a_compiled_model_has_sequences_in_its_graph_and_gives_the_same_bits(nam
 def test_one_graph_is_for_other_lengths_and_for_tensors_of_other_sizes(listed):
     """What changes from batch to batch is left open: a model is not compiled for each."""
     testing = pytest.importorskip("torch._dynamo.testing")
-    torch._dynamo.reset()
     counter = testing.CompileCounterWithBackend("aot_eager")
     compiled = torch.compile(of_packed, fullgraph=True, backend=counter)
     counts = []
@@ -139,7 +138,6 @@ def test_one_graph_is_for_other_lengths_and_for_tensors_of_other_sizes(listed):
 
 def test_a_mask_of_packed_sequences_learns_in_a_graph():
     pytest.importorskip("torch._dynamo")
-    torch._dynamo.reset()
     mask = torch.randn(4, 1, 40, 40, generator=torch.Generator().manual_seed(5))
 
     def layer(q, k, v, mask):

@@ -107,7 +107,6 @@ def test_a_padded_batch_is_computed_and_learnt_from_as_by_the_models_own_attenti
 @pytest.mark.parametrize("side", few(["right", "left"], 1))
 @pytest.mark.parametrize("kind", few(["llama", "bert", "mistral", "gemma2", "t5"], 1))
 def test_a_compiled_model_is_one_graph_for_a_padded_batch_and_learns_the_same(kind, side):
-    torch._dynamo.reset()
     model, given = model_of(kind), batch(side)
     read = given["attention_mask"].bool()
     if kind == "t5":
@@ -204,7 +203,6 @@ def test_a_cache_with_room_for_more_is_read_as_far_as_it_is_filled():
 @pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2"])
 def test_a_compiled_model_generates_the_same_tokens(kind, cache):
     """A static cache's masks are made before the graph."""
-    torch._dynamo.reset()
     model, given = model_of(kind), batch("left")
     options = {"cache_implementation": "static", "disable_compile": True} if cache == "static" else {}
     model.set_attn_implementation("eager")
