@@ -27,6 +27,7 @@ def test_what_is_written_to_the_l2_cache_is_that_of_the_model_but_for_stores_of_
         assert 1e6 * float(line["l1_to_l2"]) == pytest.approx(model.l2[1], rel=0.03), line
 
 
+@slow
 def test_without_a_mask_what_comes_from_dram_is_that_of_the_model_within_a_few_percent():
     ratios = {}
     for line, model in counted_on_an_h200("flash", "split", "half", "half_mma"):
