@@ -89,6 +89,7 @@ def inside() -> None:
 def _calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     import torch
 
+    from hw4cli.lab.calls import empty_function
     from hw4cli.torch import attention
 
     remember = _pose(torch)
@@ -96,25 +97,14 @@ def _calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     plain, do = [t.detach() for t in x], torch.zeros(1, 2, 197, 64, dtype=torch.bfloat16)
     remember(*x), remember(*plain)
 
-    class Empty(torch.autograd.Function):  # type: ignore[misc]
-        """torch's own share."""
-
-        @staticmethod
-        def forward(ctx: Any, *inputs: Any) -> Any:
-            ctx.save_for_backward(*inputs)
-            return do.view_as(do)
-
-        @staticmethod
-        def backward(ctx: Any, _: Any) -> Any:
-            return tuple(plain)
-
-    o, empty = attention(*x), Empty.apply(*x)
+    apply = empty_function(torch, do, plain)  # torch's own share
+    o, empty = attention(*x), apply(*x)
     yield "no gradient", lambda: attention(*plain)
     yield "forward with a gradient", lambda: attention(*x)
     yield "backward", lambda: torch.autograd.grad(o, x, do, retain_graph=True)
     yield "both", lambda: torch.autograd.grad(attention(*x), x, do)
     yield "backward of an empty Function", lambda: torch.autograd.grad(empty, x, do, retain_graph=True)
-    yield "both of an empty Function", lambda: torch.autograd.grad(Empty.apply(*x), x, do)
+    yield "both of an empty Function", lambda: torch.autograd.grad(apply(*x), x, do)
     q = torch.zeros(1, 32, 1, 128, dtype=torch.bfloat16)
     caches, keys = [torch.zeros(1, 8, CAPACITY, 128, dtype=torch.bfloat16) for _ in "kv"], FIRST
 

@@ -264,9 +264,9 @@ def _backward(torch: Any, title: str, call: Call, context: Context, wanted: list
     return _Function(title, partial(torch.autograd.grad, o, wanted, do, retain_graph=True), context)
 
 
-def _empty_backward(torch: Any, wanted: list[Any], do: Any) -> Call:
-    """torch's own cost of a backward pass: a function of q, k and v whose gradients are there already."""
-    ready = [torch.zeros_like(x) for x in wanted]
+def empty_function(torch: Any, do: Any, ready: list[Any]) -> Callable[..., Any]:
+    """torch's own cost of both passes: a function of q, k and v that gives something like dO, and whose gradients are
+    there already."""
 
     class Empty(torch.autograd.Function):  # type: ignore[misc]
         @staticmethod
@@ -278,4 +278,10 @@ def _empty_backward(torch: Any, wanted: list[Any], do: Any) -> Call:
         def backward(ctx: Any, _: Any) -> Any:
             return tuple(ready)
 
-    return partial(torch.autograd.grad, Empty.apply(*wanted), wanted, do, retain_graph=True)
+    found: Callable[..., Any] = Empty.apply
+    return found
+
+
+def _empty_backward(torch: Any, wanted: list[Any], do: Any) -> Call:
+    o = empty_function(torch, do, [torch.zeros_like(x) for x in wanted])(*wanted)
+    return partial(torch.autograd.grad, o, wanted, do, retain_graph=True)

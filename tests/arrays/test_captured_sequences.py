@@ -19,25 +19,14 @@ ASKED = {"cu_seqlens_q": STARTS, "cu_seqlens_k": STARTS, "causal": True}
 @pytest.fixture
 def gpu(monkeypatch):
     """A GPU whose kernels are executed on the CPU, and whose memory is kept, as a graph keeps it."""
-    made, kept, empty = faketorch.install_kernels(monkeypatch), [], faketorch.empty
-    monkeypatch.setattr(faketorch, "empty", lambda *given: kept.append(empty(*given)) or kept[-1])
-    return made
+    faketorch.keep_memory(monkeypatch)
+    return faketorch.install_kernels(monkeypatch)
 
 
 def tensor(array):
     made = faketorch.empty(array.shape, faketorch.DType("float16"), None)
     made.array[...] = array
     return made
-
-
-def captured(gpu, monkeypatch, call):
-    """What a call returns while a graph is captured."""
-    monkeypatch.setattr(faketorch.torch, "capturing", True)
-    gpu.driver.capturing = True
-    found = call()
-    gpu.driver.capturing = False
-    monkeypatch.setattr(faketorch.torch, "capturing", False)
-    return found
 
 
 @slow
@@ -51,7 +40,7 @@ def test_a_graph_of_sequences_keeps_their_table_and_computes_other_numbers_when_
         return o, lse, *hw4cli.attention_backward(do, q, k, v, o, lse, **ASKED)
 
     step()
-    made = captured(gpu, monkeypatch, step)
+    made = faketorch.captured(gpu, monkeypatch, step)
     for x in (q, k, v, do):
         x.array[...] = rng.standard_normal(x.shape)
     gc.collect()
@@ -63,4 +52,4 @@ def test_a_graph_of_sequences_keeps_their_table_and_computes_other_numbers_when_
 def test_a_graph_captures_nothing_that_is_not_compiled(gpu, monkeypatch):
     q, k, v = (tensor(np.zeros((2, STARTS[-1], 32))) for _ in range(3))
     with pytest.raises(ValueError, match="is not compiled yet, which cannot be done while a CUDA graph is captured"):
-        captured(gpu, monkeypatch, lambda: hw4cli.attention(q, k, v, **ASKED))
+        faketorch.captured(gpu, monkeypatch, lambda: hw4cli.attention(q, k, v, **ASKED))

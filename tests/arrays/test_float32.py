@@ -115,21 +115,10 @@ def test_a_graph_that_would_need_the_range_is_refused(gpu, monkeypatch, options)
         hw4cli.attention(*tensors(), **options)
 
 
-def captured(gpu, monkeypatch, call):
-    """What a call returns while a graph is captured."""
-    monkeypatch.setattr(faketorch.torch, "capturing", True)
-    gpu.driver.capturing = True
-    found = call()
-    gpu.driver.capturing = False
-    monkeypatch.setattr(faketorch.torch, "capturing", False)
-    return found
-
-
 @pytest.mark.parametrize("causal", few([False, True], quick=1))
 def test_a_graph_chooses_the_kernel_by_what_is_in_the_arrays_when_it_is_replayed(gpu, monkeypatch, causal):
     """With shared heads, too, which are a launch after the other where rows have a mask."""
-    kept, empty = [], faketorch.empty  # a graph keeps what was made meanwhile
-    monkeypatch.setattr(faketorch, "empty", lambda *given: kept.append(empty(*given)) or kept[-1])
+    faketorch.keep_memory(monkeypatch)
     given, options = tensors(), {"causal": causal, "return_lse": not causal}
 
     def answer(**more):
@@ -140,7 +129,7 @@ def test_a_graph_chooses_the_kernel_by_what_is_in_the_arrays_when_it_is_replayed
     for x, y in zip(arrays, given, strict=True):
         x.array[...] = y.array
     answer()
-    made = captured(gpu, monkeypatch, answer)
+    made = faketorch.captured(gpu, monkeypatch, answer)
     for part, factor, kernel in ((2, 1, "split"), (2, 2, "exact"), (0, 300, "float64"), (1, np.nan, "float64")):
         for x, y in zip(arrays, given, strict=True):
             x.array[...] = y.array

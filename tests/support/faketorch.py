@@ -295,6 +295,20 @@ class Gpu:
         ctypes.memmove(largest + 8 * first, np.array(found, np.float32).tobytes(), 4 * len(found))
 
 
+def keep_memory(monkeypatch):
+    """Keep all that is made from now on, as a graph keeps what was made while it was captured."""
+    kept, new = [], empty
+    monkeypatch.setattr(sys.modules[__name__], "empty", lambda *given: kept.append(new(*given)) or kept[-1])
+
+
+def captured(gpu, monkeypatch, call):
+    """What a call returns while a graph is captured."""
+    with monkeypatch.context() as patch:
+        patch.setattr(torch, "capturing", True)
+        patch.setattr(gpu.driver, "capturing", True)
+        return call()
+
+
 def install_kernels(monkeypatch):
     """The same with all kernels of a GPU of compute capability 8.0, of both passes, executed on the CPU."""
     made = install(monkeypatch)
