@@ -17,6 +17,7 @@ import sys
 import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -46,6 +47,8 @@ void end(const char *name) { CALLGRIND_DUMP_STATS_AT(name); CALLGRIND_STOP_INSTR
 
 def counted() -> dict[str, float]:
     """Instructions a call, by the call's name. Raises MachineError where they cannot be counted."""
+    if find_spec("torch") is None:
+        raise MachineError("this needs PyTorch, which is not installed here")
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
         (folder / "driver.c").write_text(DRIVER)
@@ -170,8 +173,9 @@ def main() -> None:
     if parser.parse_args().inside:
         inside()
         return
+    found = counted()
     print("| call | thousand instructions |\n| --- | --- |")
-    for name, count in counted().items():
+    for name, count in found.items():
         print(f"| {name} | {count / 1e3:.1f} |")
 
 

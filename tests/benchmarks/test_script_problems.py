@@ -3,6 +3,7 @@
 import os
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -50,6 +51,13 @@ def test_a_machine_without_a_gpu_is_named_at_once(module, tmp_path):
     assert result.returncode == 3
     assert result.stderr.startswith(f"{module}.py: no GPU can be used")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(find_spec("torch") is not None, reason="PyTorch is installed")
+def test_instructions_of_torchs_calls_are_not_counted_without_it():
+    result = call(sys.executable, "-m", "benchmarks.measure.hostwork")
+    assert (result.returncode, result.stdout) == (3, "")
+    assert result.stderr == "hostwork.py: this needs PyTorch, which is not installed here\n"
 
 
 @quick_of_each(1)
