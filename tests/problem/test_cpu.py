@@ -37,6 +37,27 @@ def test_ctrl_c_just_before_the_wait_for_a_task_ends_it():
     assert seen == [True]
 
 
+def test_ctrl_c_while_a_thread_starts_waits_for_what_that_thread_does(monkeypatch):
+    stop, begun, ended = threading.Event(), threading.Event(), []
+    start = threading.Thread.start
+
+    def start_and_interrupt(thread):
+        start(thread)
+        assert begun.wait(20)
+        raise KeyboardInterrupt
+
+    def task():
+        begun.set()
+        assert stop.wait(20)
+        time.sleep(0.2)  # in which nobody who does not wait is still there
+        ended.append(True)
+
+    with monkeypatch.context() as patched, pytest.raises(KeyboardInterrupt):
+        patched.setattr(threading.Thread, "start", start_and_interrupt)
+        cpu.on_all_cores(task, [()], stop)
+    assert ended == [True]
+
+
 class Ring:
     """One whose work ends when it is aborted."""
 
