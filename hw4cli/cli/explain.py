@@ -136,21 +136,14 @@ def _planner(names: Sequence[str], shape: Workload | None, arrays: "NamedWorkloa
 
     Raises InputError for a file that is not a kernel.
     """
-    from hw4cli.lab.measure.model import launch_models
+    from hw4cli.lab.measure.model import launch_models, planned_arrays
 
     if arrays:
         from hw4cli.lab.arrays.named import described
-        from hw4cli.lab.candidates import plan_of
 
         def of_arrays(name: str, props: DeviceProperties, cache: int) -> Planned:
-            plan = plan_of(name, arrays.work, props)
-            return (
-                plan,
-                launch_models(plan, arrays.work, props, cache),
-                f"(B, H, N, d) = {described(arrays.work)}",
-                arrays.work.d,
-                "",
-            )
+            plan, models = planned_arrays(name, arrays.work, props, cache)
+            return plan, models, f"(B, H, N, d) = {described(arrays.work)}", arrays.work.d, ""
 
         return of_arrays
     from hw4cli.device.ownkernel import kernel_named

@@ -10,10 +10,9 @@ from hw4cli.device.ownkernel import kernel_named
 from hw4cli.errors import MachineError
 from hw4cli.lab import target
 from hw4cli.lab.arrays.named import NamedWorkload, described
-from hw4cli.lab.candidates import plan_of
 from hw4cli.lab.measure.counters import read_launches
 from hw4cli.lab.measure.gpus import model_for
-from hw4cli.lab.measure.model import launch_models
+from hw4cli.lab.measure.model import launch_models, planned_arrays
 from hw4cli.lab.measure.profile import Profiled, ProfiledLaunch, counters_of, profiled
 from hw4cli.lab.measure.profilers import ClosedCountersError, ProfiledGpu, Profiler, profile_text
 from hw4cli.plans.plan import LaunchModel, Plan, Tile, knobs_of
@@ -128,9 +127,7 @@ def of_arrays(
 ) -> Together:
     """Kernels of arrays. Raises MachineError where the GPU cannot run one."""
     model = model_for(gpu.name, gpu.cc)
-    props = model.props
-    plans = [plan_of(name, arrays.work, props, tile) for name in kernels]
-    planned = tuple((plan, launch_models(plan, arrays.work, props, model.cache)) for plan in plans)
+    planned = tuple(planned_arrays(name, arrays.work, model.props, model.cache, tile) for name in kernels)
     job = Job(_command(target.of_arrays(kernels, text, tile)), planned=planned)
     facts = {"case": arrays.name, "workload": text, "seed": arrays.seed, **_tile_facts(tile)}
     heading = f"{', '.join(kernels)}{_in_words(tile)} on (B, H, N, d) = {described(arrays.work)}"

@@ -6,10 +6,11 @@ hold until it is read again (cache.py).
 
 from hw4cli.device.occupancy import occupancy
 from hw4cli.errors import MachineError
+from hw4cli.lab.candidates import plan_of
 from hw4cli.lab.measure.cache import with_again
 from hw4cli.plans.arraykernel import ArrayKernel
 from hw4cli.plans.formulas import ceil_div
-from hw4cli.plans.plan import NOTHING_KNOWN, DeviceProperties, LaunchModel, Plan, Variant
+from hw4cli.plans.plan import NOTHING_KNOWN, DeviceProperties, LaunchModel, Plan, Tile, Variant
 from hw4cli.plans.registry import KERNELS
 from hw4cli.plans.tensorwork import attention
 from hw4cli.plans.work import fused
@@ -18,11 +19,24 @@ from hw4cli.problem.workload import Workload
 TILE, MOST_TILES = 64, 1 << 21
 
 
+def planned_arrays(
+    kernel: str, work: Workload, props: DeviceProperties, cache: int = 0, tile: Tile | None = None
+) -> tuple[Plan, list[LaunchModel]]:
+    """The plan of a kernel of arrays, and the models of its launches. Raises MachineError where the kernel does not
+    run, and for a workload that would take minutes to plan and to count."""
+    if work.batch * work.heads * ceil_div(max(work.Nq, work.Nk), TILE) > MOST_TILES:
+        raise MachineError(
+            f"{kernel} has more than {MOST_TILES:,} tiles of {TILE} rows or keys in all heads, which would "
+            "take minutes to count: give fewer heads, or a shorter sequence"
+        )
+    plan = plan_of(kernel, work, props, tile)
+    return plan, launch_models(plan, work, props, cache)
+
+
 def launch_models(plan: Plan, work: Workload, props: DeviceProperties, cache: int = 0) -> list[LaunchModel]:
     """The model of each launch of a plan. Of a kernel in a user's file, DRAM and FLOPs alone, as if it were fused.
 
-    `cache`: bytes of the L2 cache; 0 for one that holds all. Raises MachineError for a workload that would take minutes
-    to count.
+    `cache`: bytes of the L2 cache; 0 for one that holds all.
     """
     found = _by_entry(plan, work, props)
     if not cache:
@@ -33,14 +47,7 @@ def launch_models(plan: Plan, work: Workload, props: DeviceProperties, cache: in
 
 def _by_entry(plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchModel]:
     entry = KERNELS.get(plan.variant)
-    if isinstance(entry, Variant):
-        return entry.models(plan, work, props)
-    if isinstance(entry, ArrayKernel):
-        if work.batch * work.heads * ceil_div(max(work.Nq, work.Nk), TILE) > MOST_TILES:
-            raise MachineError(
-                f"{plan.variant} has more than {MOST_TILES:,} tiles of {TILE} rows or keys in all heads, which would "
-                "take minutes to count: give fewer heads, or a shorter sequence"
-            )
+    if isinstance(entry, Variant | ArrayKernel):
         return entry.models(plan, work, props)
     formula = attention if "PV_PIECES" in plan.macros else fused
     return formula(NOTHING_KNOWN, plan, work.stored, props)
