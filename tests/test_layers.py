@@ -7,6 +7,7 @@ import re
 import resource
 import subprocess
 import sys
+from functools import cache
 from graphlib import TopologicalSorter
 from importlib.util import find_spec
 
@@ -46,8 +47,13 @@ def parts(path):
 MODULES = {parts(path): path for path in sorted((ROOT / "hw4cli").rglob("*.py"))}
 
 
+@cache
 def imports(path):
     """The modules that a file imports, inside functions too."""
+    return list(_imports(path))
+
+
+def _imports(path):
     for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
         if isinstance(node, ast.ImportFrom) and (node.module or "").split(".")[0] == "hw4cli":
             module = tuple(node.module.split(".")[1:])

@@ -119,6 +119,7 @@ def test_a_long_sum_of_small_products_loses_what_the_bound_says():
     assert 0.2 * lost < error <= bound
 
 
+@slow
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
 @pytest.mark.parametrize("kernel", ["half", MMA, SPLIT])
 def test_a_mean_of_equal_values_is_that_value_however_the_weights_are_rounded(kernel, dtype):

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from definitions import definition
 from faketorch import Tensor
-from slow import few, quick_of_each
+from slow import few, quick_of_each, slow
 
 import hw4cli
 from hw4cli.arrays.float32 import Float32OnGpu, without_needless_mask
@@ -49,6 +49,7 @@ def test_shared_heads_masks_and_scales_are_computed(gpu, causal):
     assert gpu.launched == ["flash"] * (2 if causal else 1)
 
 
+@slow
 @quick_of_each(1)
 @pytest.mark.parametrize("causal", [False, True])
 def test_values_that_only_float64_answers_have_an_lse_too(gpu, causal):
@@ -93,6 +94,7 @@ def test_the_library_allocates_what_a_kernel_needs_so_that_a_graph_keeps_it(gpu)
     assert [dtype for dtype, _ in faketorch.torch.allocated] == ["float32", "uint8"]
 
 
+@slow
 def test_the_range_that_is_read_chooses_as_the_one_that_is_given(gpu):
     for factor, kernel in ((1, "split"), (30, "float64")):
         arrays, bounds = tensors(factor=factor), (3 * factor,) * 3
@@ -115,6 +117,7 @@ def test_a_graph_that_would_need_the_range_is_refused(gpu, monkeypatch, options)
         hw4cli.attention(*tensors(), **options)
 
 
+@slow
 @pytest.mark.parametrize("causal", few([False, True], quick=1))
 def test_a_graph_chooses_the_kernel_by_what_is_in_the_arrays_when_it_is_replayed(gpu, monkeypatch, causal):
     """With shared heads, too, which are a launch after the other where rows have a mask."""

@@ -95,6 +95,7 @@ def test_gradients_on_a_gpu_are_those_of_the_definition(gpu, dtype, d):
         assert np.abs(one.array - right).max() < OF_GRADIENTS[dtype] * 2
 
 
+@slow
 @needs(COMPILER)
 def test_the_range_that_is_read_chooses_the_kernel_that_the_next_multiple_gets(gpu):
     gpu.props = DEVICES[90]

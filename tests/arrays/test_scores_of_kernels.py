@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from halves import ALLOWED, SUMS, numbers, random_words, rounded
 from scoredcases import cases, exact
-from slow import quick_of_each
+from slow import quick_of_each, slow
 
 from hw4cli.arrays.emulated import run_half
 from hw4cli.arrays.gradients.emulated import run_backward
@@ -112,6 +112,7 @@ def test_each_sequence_counts_its_rows_and_keys_and_has_its_number(kernel):
         assert np.abs(numbers(found, dtype) - o).max() <= 2 * ALLOWED[dtype]
 
 
+@slow
 @pytest.mark.parametrize("kernel", [name for name in BACKWARD if GRADIENTS[name].sequences and GRADIENTS[name].scores])
 def test_gradients_of_sequences_are_those_of_each_by_its_number(kernel):
     cc, dtype, *_ = BACKWARD[kernel]
@@ -157,6 +158,7 @@ QUICKLY = {
 }
 
 
+@slow
 @pytest.mark.parametrize("kind", QUICKLY)
 def test_half_changes_scores_by_tiles(kind):
     change, keep, named, macro = QUICKLY[kind]
@@ -190,6 +192,7 @@ def test_half_changes_scores_by_tiles(kind):
     np.testing.assert_allclose(outcome.lse[there], lse[there], rtol=1e-5, atol=2 * SUMS[BFLOAT16] + 2**-11)
 
 
+@slow
 def test_elements_of_16_bits_are_read_as_those_of_q():
     plain = Workload(BFLOAT16, 1, 2, 2, 40, 50, 64)
     words = random_words(plain)

@@ -55,6 +55,7 @@ def test_rows_that_kernels_cannot_load_are_copied_beside_a_mask(gpu):
     assert_right(o.array, lse.array, exact(q, q, k, v, *case.formulas(20, 33)))
 
 
+@slow
 def test_each_padded_sequence_keeps_its_batch(gpu):
     arrays, case = tensors(30, 30, batch=3), cases(3, 4, 30, 30)["all together"]
     rows, keys = [12, 30, 30], [30, 17, 17]

@@ -70,6 +70,7 @@ def test_each_sequence_is_right_and_what_is_in_none_is_untouched(way, causal):
     assert np.isnan(outcome.lse[:, :, outside]).all()
 
 
+@slow
 @pytest.mark.parametrize(("splits", "causal"), [(1, False), (3, True)])
 def test_sequences_of_few_rows_are_split_by_their_keys(splits, causal):
     """Sequences with fewer keys than splits, and with more packed rows than a tile, too."""
@@ -91,6 +92,7 @@ def test_steps_of_decoding_of_several_lengths_split_their_keys():
     assert chosen([5, 9], [5, 9], 80) == "half_mma"
 
 
+@slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kernel", ["half", "half_mma", "half_cores"])
 def test_batches_of_padding_on_the_left_are_sequences_too(kernel, causal):

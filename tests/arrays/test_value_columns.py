@@ -7,7 +7,7 @@ import pytest
 from definitions import definition
 from faketorch import Tensor
 from needs import COMPILER, needs
-from slow import few, quick_of_each
+from slow import few, quick_of_each, slow
 
 import hw4cli
 from hw4cli.arrays import ongpu
@@ -66,6 +66,7 @@ def test_a_gpu_computes_them(gpu, d, dv, dtype):
     np.testing.assert_allclose(lse.array, sums, atol=1e-3)
 
 
+@slow
 @needs(COMPILER)
 @quick_of_each(1)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -81,6 +82,7 @@ def test_a_gpu_computes_their_gradients(gpu, d, dv, dtype):
         assert np.abs(one.array - right).max() < OF_GRADIENTS[dtype]
 
 
+@slow
 @needs(COMPILER)
 @quick_of_each(1)
 @pytest.mark.parametrize("padding", ["right", "left"])
@@ -116,6 +118,7 @@ def test_what_does_not_fit_is_one_sentence(sentence, changed):
     assert sentence in str(error.value)
 
 
+@slow
 @needs(COMPILER)
 @pytest.mark.parametrize("layout", ["BHND", "BNHD"])
 def test_on_hopper_v_of_whole_chunks_is_read_where_it_lies(gpu, monkeypatch, layout):
@@ -136,6 +139,7 @@ def test_on_hopper_v_of_whole_chunks_is_read_where_it_lies(gpu, monkeypatch, lay
     assert gpu.launched == ["columns", "half"]
 
 
+@slow
 @needs(COMPILER)
 @quick_of_each(1)
 @pytest.mark.parametrize("layout", ["BHND", "BNHD"])

@@ -56,7 +56,7 @@ def assert_right(work, kernel, cc, **options):
     np.testing.assert_allclose(outcome.lse[seen], lse[seen], rtol=1e-6, atol=SUMS[work.dtype])
 
 
-@pytest.mark.parametrize("way", few(PLAIN))
+@pytest.mark.parametrize("way", few(PLAIN, quick=1))
 def test_kernels_of_16_bits_compute_wide_rows(way):
     kernel, cc, dtype, sizes = PLAIN[way]
     assert_right(of(dtype, sizes), kernel, cc)
@@ -71,6 +71,7 @@ def test_masks_of_wide_rows_are_those_of_narrow_ones(way, window):
     assert_right(replace(work, causal=True, offset=work.Nk - work.Nq - 3, window=window), kernel, cc)
 
 
+@slow
 @quick_of_each(2)
 @pytest.mark.parametrize("window", [0, 25])
 @pytest.mark.parametrize(("d", "dv"), [(192, 128), (64, 136), (256, 24), (40, 56), (136, 256)])
@@ -80,6 +81,7 @@ def test_half_computes_v_of_another_width_as_it_is(d, dv, window):
     assert_right(work, "half", 90)
 
 
+@slow
 @quick_of_each(1)
 def test_a_sequence_s_last_values_are_cleared_in_all_columns_of_v():
     spans = (Span(0, 0, 5, 0, 40), Span(0, 5, 33, 40, 7), Span(0, 38, 1, 47, 1))
@@ -98,6 +100,7 @@ def test_kernels_that_compute_v_of_q_s_width_alone_say_so():
         plan16(work, DEVICES[80], "half_mma")
 
 
+@slow
 @quick_of_each(1)
 @pytest.mark.parametrize("rows", [1, 2])
 def test_splits_of_the_keys_of_wide_rows_are_put_together(rows):

@@ -89,6 +89,7 @@ def test_a_row_whose_keys_come_late_is_weighed_by_its_own_scores(way, factor):
     np.testing.assert_allclose(outcome.lse, lse, rtol=1e-5)
 
 
+@slow
 @pytest.mark.parametrize("kernel", ["half", "half_mma", "half_cores"])
 def test_each_sequence_has_a_window_of_its_own(kernel):
     lengths = [(1, 77), (130, 129), (64, 300), (200, 1), (150, 150)]
@@ -100,6 +101,7 @@ def test_each_sequence_has_a_window_of_its_own(kernel):
     assert_right(work, kernel=kernel)
 
 
+@slow
 @pytest.mark.parametrize(("Nq", "Nk", "window"), [(1, 900, 64), (3, 640, 200), (2, 77, 1), (4, 3000, 1100)])
 def test_decoding_reads_the_last_keys_alone(Nq, Nk, window):
     work = Workload(FLOAT16, 2, 4, 2, Nq, Nk, 64, True, Nk - Nq, window=window)
@@ -154,6 +156,7 @@ def test_any_window_on_any_number_of_multiprocessors_gives_the_same_bits(seed):
     assert np.array_equal(first.o, second.o) and np.array_equal(first.lse.view(np.uint32), second.lse.view(np.uint32))
 
 
+@slow
 @pytest.mark.parametrize("kernel", ["half_mma", "half"])
 def test_a_window_of_all_keys_gives_the_bits_of_none(kernel):
     work = Workload(FLOAT16, 1, 2, 2, 200, 300, 64, True, 100)

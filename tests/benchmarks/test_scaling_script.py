@@ -51,6 +51,7 @@ def test_a_record_is_gone_on_with_and_holds_each_measurement_once(tmp_path, monk
         scaling.main(options)
 
 
+@slow
 def test_what_fails_is_reported_and_the_rest_is_measured(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(measure, "FILE_BYTES", 4 << 20)
     monkeypatch.setattr(measure, "CPU_SAMPLE", Shape(1, 256, 32))

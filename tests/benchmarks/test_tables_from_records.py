@@ -8,6 +8,7 @@ import subprocess
 import pytest
 from helpers import ROOT
 from needs import needs
+from slow import slow
 
 from benchmarks.pages import results
 from benchmarks.pages.rungs import with_measured
@@ -33,6 +34,7 @@ ROW |= {
 }
 
 
+@slow
 def test_the_pages_tables_and_the_programs_facts_are_those_of_the_records():
     for path, text in results.made().items():
         assert path.read_text(encoding="utf-8") == text, f"{path.name} is out of date: run `make results`"

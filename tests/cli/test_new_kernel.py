@@ -4,7 +4,7 @@ import re
 
 import pytest
 from helpers import ROOT, fails, random_block, write_case
-from slow import quick_of_each
+from slow import quick_of_each, slow
 
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.resources import kernel_source
@@ -107,6 +107,7 @@ def test_a_wrong_kernel_of_ones_own_is_told_before_a_gpu_is_asked_for(mine, tmp_
     assert not (tmp_path / "out").exists()
 
 
+@slow
 @quick_of_each(1)
 @pytest.mark.parametrize(
     ("change", "words"),

@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from needs import skip_without
-from slow import quick_of_each
+from slow import quick_of_each, slow
 
 from hw4cli.device.compilerlog import first_error
 from hw4cli.device.hip.codeobject import kernels_of
@@ -44,6 +44,7 @@ def test_a_kernel_compiles_for_amds_gpus_without_spills_and_its_blocks_fit(name,
         assert in_memory == (name in LOCAL), f"{row.symbol} keeps {row.spilled_bytes} bytes of a lane in memory"
 
 
+@slow
 def test_a_block_leaves_shared_memory_for_the_vote_of_hips_own():
     """__syncthreads_or takes some: flash's tiles of 64 KB would fit without it, and no block could start."""
     props, shape = AMD_DEVICES["gfx90a"], Shape(1, 32768, 64)
@@ -58,6 +59,7 @@ def test_a_block_leaves_shared_memory_for_the_vote_of_hips_own():
             kernels_of(code[:length])
 
 
+@slow
 def test_the_figures_are_those_that_hipcc_reports(tmp_path):
     skip_without("hipcc")
     plan = VARIANTS["naive"].plan(Shape(1, 128, 64), AMD_DEVICES["gfx90a"])

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 from helpers import HANGS
 from moody import interrupt, interrupted
+from slow import slow
 
 from hw4cli.device import machinecode, nvrtc
 from hw4cli.device.gpu import Gpu
@@ -82,6 +83,7 @@ def test_a_damaged_file_is_compiled_again(tmp_path, monkeypatch, kept, damage):
     assert (tmp_path / file.name).read_bytes() == file.read_bytes()
 
 
+@slow
 def test_companions_are_compiled_at_the_same_time_and_kept(tmp_path, monkeypatch, kept):
     monkeypatch.setattr(machinecode, "workers", lambda: 8)
     kernels = code_in(tmp_path)

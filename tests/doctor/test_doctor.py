@@ -32,6 +32,7 @@ def test_a_machine_with_nothing_runs_hw4_on_its_cpu_and_says_why(examined):
         assert lines[name]["state"] == "ok", name
 
 
+@slow
 def test_the_json_document_has_the_documented_fields_and_no_others(examined):
     document = examined()
     del document["lines"]
@@ -81,6 +82,7 @@ def test_a_bwrap_without_namespaces_is_not_ok(examined, bin_folder):
     assert "No permissions to create new namespace" in line["found"]
 
 
+@slow
 def test_tools_tell_their_versions(examined, bin_folder):
     fake(bin_folder, "ncu", "echo 'NVIDIA (R) Nsight Compute'; echo 'Version 2025.3.1.0 (build 1) (public-release)'")
     fake(bin_folder, "nvcc", "echo 'Built on Wed_Aug_20'; echo 'Cuda compilation tools, release 13.0, V13.0.88'")

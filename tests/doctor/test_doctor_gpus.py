@@ -35,6 +35,7 @@ def test_a_driver_that_does_not_answer_is_quoted(examined, bin_folder):
     assert examined()["lines"]["NVIDIA driver"]["found"] == "NVIDIA-SMI has failed"
 
 
+@slow
 def test_gpus_are_listed_with_what_they_are(examined, bin_folder):
     fake(
         bin_folder, "nvidia-smi", "echo 'NVIDIA H200, 580.159.04, 143771, 9.0'\necho 'Tesla T4, 580.159.04, 15360, 7.5'"

@@ -51,6 +51,7 @@ def tried(kernels, *shapes):
     ]
 
 
+@slow
 @pytest.mark.parametrize(("kernel", "shape"), tried(VARIANTS, MASKED, TAILS, ODD, WHOLE))
 def test_formulas_have_the_bytes_exponentials_and_products_that_are_counted(kernel, shape):
     for counts, model in pairs_of(kernel, shape):

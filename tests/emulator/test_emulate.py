@@ -76,6 +76,7 @@ def test_a_kernel_that_never_ends_ends_after_its_seconds():
     assert not done.right and done.end in ("hangs", "too slow") and done.why in str(done)
 
 
+@slow
 def test_threads_may_each_own_a_byte_of_a_word():
     x = np.arange(256, dtype=np.uint8)
     done = emulate(SOURCE, "next_letter", 1, 256, [x])

@@ -70,6 +70,7 @@ def test_half_with_polynomials_is_right_free_of_races_and_within_its_bound(way, 
     assert np.abs(numbers(outcome.o, dtype) - exact).max() <= allowed
 
 
+@slow
 def test_each_share_changes_some_bits_and_none_changes_in_order():
     work = Workload(FLOAT16, 1, 1, 1, 64, 130, 64)
     words, usual = random_words(work), Tiling(3, 128, 2, ones=True)

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from needs import needs
-from slow import few, quick_of_each
+from slow import few, quick_of_each, slow
 
 from hw4cli.emulator.build import RACE
 from hw4cli.emulator.check import HUGE_SHAPES, check_kernel, trials_of
@@ -44,6 +44,7 @@ def test_an_index_that_wraps_without_a_sign_is_out_of_bounds(tmp_path):
     assert [mistake.kind for mistake in found] == ["out of bounds"]
 
 
+@slow
 def test_an_index_of_rows_of_all_heads_that_overflows_is_found(tmp_path):
     [trial] = [trial for trial in FAR if trial.kernel == "half_mma"]
     old, new = "(long long)(t.batch * p.heads + t.head) * (S", "(t.batch * p.heads + t.head) * (S"
@@ -52,6 +53,7 @@ def test_an_index_of_rows_of_all_heads_that_overflows_is_found(tmp_path):
     assert any("out of bounds" in sentence for sentence in found)
 
 
+@slow
 @quick_of_each(2)
 @pytest.mark.parametrize("kernel", VARIANTS)
 def test_kernels_of_files_have_indices_for_every_legal_shape(kernel):

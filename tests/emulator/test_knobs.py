@@ -36,6 +36,7 @@ def test_a_kernel_is_right_and_free_of_mistakes_with_other_values_of_its_knob(ke
     assert [str(mistake) for mistake in found] == []
 
 
+@slow
 @pytest.mark.parametrize("rows", [1, pytest.param(2, marks=slow), pytest.param(4, marks=slow)])
 def test_the_fewer_rows_a_warp_has_the_more_often_it_reads_each_key(rows):
     """32 rows a block, and each warp reads all of a tile: four rows a warp are 8 warps, one row a warp are 32."""
@@ -46,6 +47,7 @@ def test_the_fewer_rows_a_warp_has_the_more_often_it_reads_each_key(rows):
     assert model.shared == 2 * (2 * tile + 64) * 128
 
 
+@slow
 def test_a_softmax_with_a_thread_a_row_moves_the_same_scores_in_many_more_requests():
     """The same bytes, three times read and once written; but the lanes of a warp ask for 32 rows, a sector each."""
     shape, seen = Shape(1, 96, 32), {}
@@ -58,6 +60,7 @@ def test_a_softmax_with_a_thread_a_row_moves_the_same_scores_in_many_more_reques
     assert seen == {32: 1.0, 1: 8.0}
 
 
+@slow
 @pytest.mark.parametrize(("d", "expected"), [(64, {128: 1.0}), pytest.param(36, {128: 1.22}, marks=slow)])
 def test_rows_at_whole_lines_save_no_sector_over_rows_that_lie_side_by_side(d, expected):
     """What 2D alignment is against is rows that begin anywhere; those of a file begin at multiples of 16 bytes, and a
@@ -74,6 +77,7 @@ def test_rows_at_whole_lines_save_no_sector_over_rows_that_lie_side_by_side(d, e
         assert share[pitch] == pytest.approx(times, abs=0.01)
 
 
+@slow
 def test_vector_loads_alone_leave_the_wavefronts_and_take_three_of_four_requests():
     """halfwarp by four floats, and by one: the same bytes in as many accesses of shared memory."""
     shape, seen = Shape(1, 96, 64), {}
@@ -88,6 +92,7 @@ def test_vector_loads_alone_leave_the_wavefronts_and_take_three_of_four_requests
     assert floats[2] == vectors[2]
 
 
+@slow
 def test_uncoalesced_tiles_of_keys_take_twice_the_sectors_for_the_same_bytes():
     shape, seen = Shape(1, 128, 64), {}
     for kernel in ("halfwarp", "halfwarp_rows"):

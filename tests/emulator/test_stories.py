@@ -6,6 +6,7 @@ import pytest
 from cases_of_programs import Program
 from helpers import run_hw4
 from needs import needs
+from slow import slow
 
 from hw4cli.emulator.library import RANDOM, REVERSE, Schedule
 from hw4cli.emulator.story import fewest
@@ -21,6 +22,7 @@ def story(program, name, kind):
     return next(one.story for one in found if one.kind == kind and one.story)
 
 
+@slow
 def test_a_missing_fence_is_told_from_the_store_to_the_load_that_may_not_yet_see_it():
     data, flag, loop, use = ORDERS.lines("message")
     assert story(ORDERS, "message", "race") == (

@@ -94,6 +94,7 @@ def test_a_program_reads_a_file_as_its_standard_input(tmp_path):
     assert execution.right and not execution.notes and execution.output == ""
 
 
+@slow
 def test_a_macro_may_have_a_name_of_the_standard_library(tmp_path):
     program = tmp_path / "names.cu"
     program.write_text('#include <cstdio>\nint main() { std::twosome<int, int> x(7, 8); printf("%d", x.first); }\n')
@@ -101,6 +102,7 @@ def test_a_macro_may_have_a_name_of_the_standard_library(tmp_path):
     assert execute([program], define=["pair=twosome"]).output == "7"
 
 
+@slow
 def test_a_program_that_says_nothing_of_openmp_is_compiled_without_as_by_nvcc(tmp_path):
     """A header may have types of its own for compilers with OpenMP, which CUDA has already."""
     (tmp_path / "reference.h").write_text("#ifdef _OPENMP\ntypedef struct { float x, y; } float2;\n#endif\n")
@@ -155,6 +157,7 @@ def test_an_exit_status_is_the_program_s_own():
     assert ran("exit").end == ENDED
 
 
+@slow
 def test_a_program_that_runs_beside_this_process_has_the_same_end_and_output_and_is_ended_with_its_children():
     program, how = compile_program(Source((MISTAKES.path,))), {"sandbox": False}
     here, there = run_program(program, ["exit"], **how), run_beside(Children(), program, ["exit"], **how)

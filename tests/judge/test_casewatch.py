@@ -72,6 +72,7 @@ def test_a_program_that_changes_the_cases_is_refused_and_the_next_is_judged_by_r
     assert result.stderr.count("making it again") == len(ATTACKS) - 1, "changed permissions need no new case"
 
 
+@slow
 def test_judging_stops_with_the_next_step_if_changed_cases_cannot_be_restored(workdir, two, cases):
     submit_class(workdir, two, cases, ["rm -rf {cases}; touch {cases}"])
     result = judge(workdir)

@@ -8,6 +8,7 @@ from dataclasses import FrozenInstanceError
 
 import pytest
 from helpers import ROOT, fails, make_cases, run_here
+from slow import slow
 
 from hw4cli.errors import InputError, MachineError
 from hw4cli.judge.plan import JudgeOptions, Program, plan_of
@@ -54,6 +55,7 @@ def calls(path, name):
             yield ast.unparse(node.args[0]) if node.args else ""
 
 
+@slow
 def test_a_plan_is_put_together_in_one_file():
     files = sorted((ROOT / "hw4cli").rglob("*.py"))
     for name in ("Plan", "RunSettings"):

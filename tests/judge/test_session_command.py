@@ -13,6 +13,7 @@ import psutil
 import pytest
 from helpers import HANGS, fails, hw4_env, run_here, run_hw4, wait_until
 from sessions import contestant, folder, judge_args
+from slow import slow
 
 from hw4cli.judge.scoring import journal
 from hw4cli.sandbox.gpu import LOCKS
@@ -25,6 +26,7 @@ def start(*args, **kwargs):
     return subprocess.Popen([sys.executable, "-m", "hw4cli", *args], env=hw4_env(**kwargs.pop("env", {})), **kwargs)
 
 
+@slow
 def test_a_killed_session_is_resumed_with_only_the_missing_runs(folder, contestant, tmp_path):
     path, ran = contestant(folder, "if case.name == 't02' and not runs: time.sleep(300)")
     out = tmp_path / "out"

@@ -216,6 +216,7 @@ def test_a_class_is_read_as_the_judge_reads_it(found, tmp_path):
     assert len(list((tmp_path).iterdir())) == 1, "nothing is left beside the class"
 
 
+@slow
 def test_starter_code_that_all_share_makes_no_pair(found, tmp_path):
     starter = tmp_path / "starter"
     starter.mkdir()

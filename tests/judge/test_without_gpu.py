@@ -8,6 +8,7 @@ import pytest
 from classes import correct, judge_class, submit
 from helpers import run_hw4
 from needs import needs, skip_without
+from slow import slow
 
 from hw4cli.sandbox.gpu import needs_gpu
 from hw4cli.system.exits import names_missing_gpu
@@ -111,6 +112,7 @@ def test_what_needs_a_gpu_is_seen_in_the_program(built_for_gpu, tmp_path):
     assert not needs_gpu(tmp_path / "empty")
 
 
+@slow
 @needs("nvcc")
 def test_what_nvcc_builds_is_seen_and_says_what_is_known(tmp_path):
     (tmp_path / "hw4.cu").write_text(

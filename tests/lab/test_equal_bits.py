@@ -68,6 +68,7 @@ def test_all_kernels_are_asked_in_all_ways():
     assert asked == {(kind, name) for kind, names in ways.items() for name in names}
 
 
+@slow
 def test_equal_checkouts_are_equal_and_what_is_not_compared_is_counted(tmp_path, monkeypatch, capsys):
     code, said = compare(tmp_path, monkeypatch, capsys, old={}, new={})
     assert code == 0, said

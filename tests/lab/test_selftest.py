@@ -229,6 +229,7 @@ def test_what_is_wrong_is_told_at_once_too(monkeypatch, capsys):
     assert last.startswith(f"{counted(out.count('wrong: '), 'case')}, {out.count('wrong: ')} wrong (seed 0")
 
 
+@slow
 def test_ctrl_c_tells_what_was_found_so_far():
     process = start_hw4("selftest", "--device", "cpu", "--minutes", 5)
     assert process.stderr.readline().startswith("testing ")

@@ -228,6 +228,7 @@ def test_norms_bound_the_error_of_the_assignments_data_by_three_thousandths_on_a
             assert bound("split", bounds.uniform(d), d, N) <= 2.7e-3 < SAFE
 
 
+@slow
 def test_rows_of_uniform_data_are_no_longer_than_is_expected():
     for d in (4, 20, 32, 64, 128):
         rows = uniform(np.random.default_rng(d), (200_000, d))

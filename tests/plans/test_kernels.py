@@ -164,6 +164,7 @@ def test_the_range_check_and_the_choice_compile_without_spills(cc):
     assert kernels["absmax"][1] == kernels["choice"][1] == 0
 
 
+@slow
 @quick_of_each(1)
 @pytest.mark.parametrize(
     ("name", "N"), [("flash", 4096), ("split", 128), ("split", 4096), ("exact", 200), ("float64", 70)]

@@ -10,7 +10,7 @@ import pytest
 from choosing import Chooser
 from helpers import ROOT
 from needs import COMPILER, needs
-from slow import slow
+from slow import quick_of_each, slow
 
 from hw4cli.plans import choice
 from hw4cli.plans import limits as module
@@ -72,6 +72,7 @@ def test_no_choice_is_less_careful_anywhere_near_a_limit(seed):
 
 
 @needs(COMPILER)
+@quick_of_each(1)
 @pytest.mark.parametrize("cc", GPUS)
 def test_the_assignments_range_gets_the_kernel_that_files_get(cc):
     for d in (32, 64, 128):

@@ -4,7 +4,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from slow import quick_of_each
+from slow import quick_of_each, slow
 
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.errors import InputError
@@ -34,6 +34,7 @@ def machine_code(source, plan, cc):
     return Compiler(find(13000, cc), 13000, cc).compile(source, f"{plan.variant}.cu", options, cc)
 
 
+@slow
 @pytest.mark.parametrize(("name", "cc", "d"), WAYS)
 def test_without_stamps_the_machine_code_is_that_of_a_source_without_them(name, cc, d):
     plan = plan_of(name, cc, d)

@@ -105,7 +105,7 @@ def test_a_suite_that_is_missing_or_a_folder_is_one_sentence(tmp_path):
             suite.read(path)
 
 
-@settings(max_examples=50, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(place=st.integers(0, 400), removed=st.integers(0, 40), added=st.text(max_size=6))
 def test_an_edited_suite_is_read_or_refused(tmp_path, place, removed, added):
     text = "\n".join(SUITE.splitlines()[3:6])

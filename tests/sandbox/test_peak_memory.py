@@ -10,6 +10,7 @@ import pytest
 from attacks import NOBODY, needs_bwrap
 from helpers import JUDGE_T01, make_cases, run_hw4, tiny_case
 from needs import SLURM, needs
+from slow import slow
 
 from hw4cli.judge.plan import RunSettings
 from hw4cli.judge.runcase import judge_case
@@ -78,6 +79,7 @@ def test_without_a_small_process_to_start_it_from_only_what_is_larger_than_the_j
     assert peak(place, 3, sandbox="none") is None
 
 
+@slow
 def test_the_results_of_a_class_have_it(place, tmp_path):
     own = tmp_path / "submissions" / "ann"
     own.mkdir(parents=True)

@@ -9,6 +9,7 @@ import pytest
 from attacks import IS_ROOT, NOBODY, OVERWRITES, arena, done_by, needs_bwrap
 from helpers import JUDGE_T01, fails, make_cases, run_hw4
 from needs import needs
+from slow import slow
 
 from hw4cli.errors import InputError, MachineError
 from hw4cli.judge import plan
@@ -95,6 +96,7 @@ def test_without_a_sandbox_each_student_has_a_user_where_setpriv_is_missing_too(
     assert (found.settings.run_as, found.each) == (numbered(0), True)
 
 
+@slow
 @pytest.mark.skipif(not IS_ROOT, reason="only root may run programs as another user")
 def test_root_chooses_the_user_that_programs_run_as(workdir, folder):
     for user, uid in (("nobody", NOBODY), ("root", 0)):

@@ -5,6 +5,7 @@ import re
 
 from helpers import ROOT, fails, folder_is_clean
 from records import COMMITTED, row, written
+from slow import slow
 
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.show.labpage import page
@@ -18,6 +19,7 @@ def data_of(text):
     return json.loads(re.search(r'<script type="application/json" id="data">(.*?)</script>', text, re.DOTALL)[1])
 
 
+@slow
 def test_one_file_holds_every_record_and_asks_for_nothing(hw4, tmp_path):
     result = hw4("plot", *COMMITTED, "-o", tmp_path / "lab.html", "--title", "a <b> & c")
     assert (result.returncode, result.stdout, result.stderr) == (0, "", f"wrote {tmp_path / 'lab.html'}\n")

@@ -2,6 +2,7 @@
 
 import pytest
 from helpers import ROOT, fails
+from slow import slow
 
 from hw4cli.problem.workload import Shape
 from hw4cli.show.traffic import COLUMNS, load_profile, traffic
@@ -34,11 +35,13 @@ def test_nsight_computes_own_table_is_read_too():
     assert read["exact"] == pytest.approx(model["exact"], rel=0.02)
 
 
+@slow
 def test_a_kernel_that_is_launched_in_another_way_than_when_it_was_profiled_is_left_out_and_named():
     picture = traffic([load_profile(ROOT / "benchmarks/h100-ncu.csv")], SHAPE)
     assert picture.notes[-1] == "not shown, as they are launched in another way now: split"
 
 
+@slow
 def test_launches_of_a_kernel_are_added():
     flash = marks(traffic([load_profile(PROFILE)], SHAPE))["written", False]["flash"]
     assert flash == pytest.approx((16858368 + 4553728) / 1e6)

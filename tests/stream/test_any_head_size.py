@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from helpers import definition, fails, random_block, read_output, write_case
 from needs import COMPILER, needs
-from slow import few
+from slow import few, slow
 
 from hw4cli.problem.workload import Shape
 from hw4cli.stream import pipeline, work
@@ -52,6 +52,7 @@ def test_the_emulated_gpu_answers_a_file(hw4, tmp_path, kernel, d):
     assert error < (3e-3 if kernel == "split8" else 2e-5)
 
 
+@slow
 @needs(COMPILER)
 def test_a_kernel_is_checked_on_the_cpu_with_such_rows(hw4, tmp_path):
     done = hw4("check", "naive", "--run", "1,65,31", cwd=tmp_path)

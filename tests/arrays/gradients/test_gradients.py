@@ -59,6 +59,7 @@ def test_gradients_are_right_for_every_width_and_free_of_races(d):
     assert_right(Workload(FLOAT32, 1, 2, 2, 70, 65, d))
 
 
+@slow
 @pytest.mark.parametrize("offset", [0, 30, -40])
 def test_causal_gradients_stop_at_the_diagonal(offset):
     assert_right(Workload(FLOAT32, 2, 1, 1, 130, 100, 32, True, offset))

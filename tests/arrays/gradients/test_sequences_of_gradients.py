@@ -115,6 +115,7 @@ def test_gradients_of_sequences_are_right_and_of_none_are_untouched(way):
     assert_right(work, kernel=kernel, cc=CC.get(kernel, 90))
 
 
+@slow
 @pytest.mark.parametrize(("dtype", "d", "dv", "causal"), [(BFLOAT16, 192, 128, True), (FLOAT16, 256, 40, False)])
 def test_rows_behind_a_sequence_s_last_are_cleared_in_all_columns_of_v_and_no_others(dtype, d, dv, causal):
     assert_right(packed(dtype, ROWS, KEYS, d, causal, dv=dv), kernel="backward_wgmma", cc=90)

@@ -59,7 +59,7 @@ def assert_work(work, kernel, cc, factor=1.0, allowed=None, **how):
     return got
 
 
-@pytest.mark.parametrize("way", few(WAYS))
+@pytest.mark.parametrize("way", few(WAYS, quick=1))
 def test_gradients_of_wide_rows_are_right_and_free_of_races(way):
     assert_right(way)
 
@@ -71,6 +71,7 @@ def test_masks_of_wide_rows_are_those_of_narrow_ones(way, window):
     assert_right(way, causal=True, offset=5, window=window)
 
 
+@slow
 @quick_of_each(1)
 def test_large_scores_of_wide_rows_are_weighed_once_more():
     assert_right("Ampere, float32, padded", factor=3.0, allowed=2e-5)
@@ -87,6 +88,7 @@ def test_each_gpu_has_a_kernel_for_gradients_of_wide_rows():
                 assert launch.shared <= props.shared_limit
 
 
+@slow
 @pytest.mark.parametrize("window", few([0, 25], quick=1))
 @pytest.mark.parametrize(("d", "dv"), few([(192, 128), (256, 192), (256, 24), (136, 72), (200, 8)], quick=1))
 def test_v_of_fewer_columns_has_gradients_as_it_is(d, dv, window):

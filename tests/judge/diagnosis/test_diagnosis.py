@@ -97,6 +97,7 @@ def check_named(diagnose, block, mistakes):
     return refused
 
 
+@slow
 @quick_of_each(1)
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")  # exp of large scores, into float32
 @pytest.mark.parametrize("number", range(len(OTHERS)))

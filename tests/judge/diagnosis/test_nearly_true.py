@@ -8,7 +8,7 @@ import pytest
 from definitions import definition as definition_of
 from helpers import definition, random_block
 from mistakes import MISTAKES, attention
-from slow import quick_of_each
+from slow import quick_of_each, slow
 from test_diagnosis import TOLERANCE, diagnose  # noqa: F401 (a fixture)
 
 from hw4cli.problem.errormap import ErrorMap
@@ -185,6 +185,7 @@ NEARLY = [
 ]
 
 
+@slow
 @quick_of_each(2)
 @pytest.mark.parametrize("change", NEARLY)
 def test_what_is_said_of_an_output_that_nearly_has_a_mistake_is_so(diagnose, change):  # noqa: F811

@@ -11,6 +11,7 @@ import fakegpu
 import numpy as np
 import pytest
 from fakecupy import new
+from slow import slow
 from test_measure import Answering
 from test_passes import GradientsOf
 
@@ -50,6 +51,7 @@ class Kernels:
         self.launched.append(arrays.scratch)
 
 
+@slow
 def test_what_is_launched_again_keeps_its_memory(monkeypatch):
     Memory.made.clear()
     for name in ("HalfOnGpu", "Float32OnGpu"):

@@ -56,6 +56,7 @@ def test_the_page_for_people_ends_with_the_nearest_limit(hw4):
     assert "989 TFLOP/s (data sheet)" in last
 
 
+@slow
 def test_reuse_is_how_often_a_byte_from_the_l2_cache_passes_shared_memory(hw4):
     """`halfwarp` with 128 rows a block: K and V once for all rows, each read by 128 half warps, and written once."""
     found = rows(hw4("explain", "halfwarp", "16,4096,64", "--gpu", "H100", "--json"))[0]
@@ -136,6 +137,7 @@ def test_a_kernel_of_ones_own_has_its_launch_and_its_least_traffic(hw4, tmp_path
     assert row["l2_to_sm_bytes"] == formula["l2_to_sm_bytes"], "counted on the CPU, and by the registry's formula"
 
 
+@slow
 def test_a_kernel_that_cannot_start_there_is_named_and_the_others_are_shown(hw4):
     result = hw4("explain", "split", "flash", "t01", "--gpu", "T4")
     assert result.returncode == 3

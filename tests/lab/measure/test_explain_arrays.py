@@ -21,6 +21,7 @@ def models(kernel, work, props=H200):
     return {model.symbol: model for model in launch_models(plan_of(kernel, work, props), work, props)}
 
 
+@slow
 def test_every_named_workload_has_a_model_on_every_gpu_that_computes_it():
     for text in named():
         work = workload(text).work

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 from helpers import ROOT
+from slow import slow
 
 from hw4cli.lab.arrays.named import workload
 from hw4cli.lab.candidates import plan_of
@@ -77,6 +78,7 @@ def test_the_article_has_95_percent_where_the_model_has_97_and_the_projects_kern
     assert counted(ARTICLE, case="tilelang")["half"] == pytest.approx(93.7, abs=0.1)
 
 
+@slow
 def test_heads_side_by_side_instead_of_rows_would_miss_where_their_keys_are_more_than_the_cache():
     """The order of the blocks: all rows of a head, then the next; or the first rows of all heads, then the next ones.
     256 heads of 4 MB of K and V each are a gigabyte."""

@@ -270,6 +270,7 @@ def test_behind_srun_the_profiler_and_its_files_are_where_the_node_sees_them(hw4
     assert [path.name for path in tmp_path.glob(".hw4-*")] == []
 
 
+@slow
 def test_a_sweep_over_lengths_is_a_profile_for_each(recorded):
     result = recorded("flash", "4,128,64", "--sweep", "8192,16384", "--json")
     found = json.loads(result.stdout)
@@ -337,6 +338,7 @@ def test_a_profile_names_its_machine_the_profilers_version_and_its_command_line(
     assert {key: found[key] for key in of} == of
 
 
+@slow
 def test_behind_srun_the_machine_is_the_node_that_answered(hw4, tools, tmp_path):
     tools(ncu=RECORDED.read_text())
     asked = ("profile", "flash", "t28", "--srun", "-p nvidia --gres=gpu:1", "--json")
@@ -356,6 +358,7 @@ def test_each_tile_is_profiled_by_itself_and_named(recorded):
     assert 1.9 < read[0] / read[1] < 2.1  # K and V pass by once for each block of rows
 
 
+@slow
 def test_half_is_profiled_with_a_tile_and_stages_of_its_space(hw4, tools):
     tools(ncu=RECORDED.read_text().replace("flash", "half"), gpu="NVIDIA H100 80GB HBM3, 9.0")
     result = hw4("profile", "half", "lm8k", "--tile", "128x128x2", "--json")

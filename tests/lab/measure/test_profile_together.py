@@ -6,6 +6,7 @@ from itertools import takewhile
 
 import pytest
 from helpers import ROOT, fits, on_a_terminal
+from slow import slow
 
 from hw4cli.plans.ladder import VARIANTS
 
@@ -96,6 +97,7 @@ def test_the_table_of_all_fits_a_terminal_of_60_columns(programs):
     assert fits(shown, 60), shown
 
 
+@slow
 def test_all_is_the_ladder_as_far_as_the_gpu_starts_it(hw4, programs, tools):
     title = hw4("profile", "all", *programs).stdout.splitlines()[0]
     assert title.startswith(f"{', '.join(VARIANTS)}, ./first, ./second on t01")

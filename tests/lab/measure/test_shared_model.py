@@ -18,6 +18,7 @@ BY_THREADS = ("flash", "half_mma", "half_split", "half_cores", "backward", "back
 BY_WARPGROUPS = ("split", "split8", "backward_once", "backward_wgmma")
 
 
+@slow
 def test_rungs_access_shared_memory_as_often_as_the_model_has_it_but_for_bank_conflicts():
     conflicts, seen = {**CONFLICTS, "halfwarp_local d=32": 1.06}, set()
     for line, model in counted_on_an_h200(*(name for name in VARIANTS if name not in ("flash", "split", "split8"))):

@@ -37,6 +37,7 @@ def test_without_a_mask_what_comes_from_dram_is_that_of_the_model_within_a_few_p
     assert {key: ratio for key, ratio in ratios.items() if not 0.95 < ratio < 1.052} == {}
 
 
+@slow
 def test_with_a_mask_a_little_more_comes_from_dram_than_blocks_in_step_would_read():
     lines = [
         pair for pair in counted_on_an_h200("split", "half", "half_mma") if pair[0]["causal"] == "1" and pair[1].tiles
@@ -48,6 +49,7 @@ def test_with_a_mask_a_little_more_comes_from_dram_than_blocks_in_step_would_rea
     assert {key: ratio for key, ratio in ratios.items() if not 0.94 < ratio < 1.12} == {}
 
 
+@slow
 def test_flash_with_a_mask_reads_what_the_model_has_where_keys_are_not_split():
     ratios = {
         (line["workload"], line["splits"]): 1e6 * float(line["dram_read"]) / model.dram[0]

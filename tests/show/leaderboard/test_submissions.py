@@ -8,6 +8,7 @@ import sys
 import fakegpu
 import pytest
 from helpers import fails, folder_is_clean, run_here
+from slow import slow
 
 from hw4cli.sandbox import gpu as judged_gpu
 from hw4cli.show.leaderboard import entries, stages
@@ -63,6 +64,7 @@ def test_a_kernel_goes_through_three_stages_a_line_each_and_gets_its_rank(gpu, h
     folder_is_clean(tmp_path / "leaderboard", NAME)
 
 
+@slow
 def test_two_whose_intervals_overlap_share_a_rank(gpu, hw4_here):
     hw4_here("leaderboard", "flash", *SHAPE, "--user", "ann")
     result = hw4_here("leaderboard", "flash", *SHAPE, "--user", "ben")
@@ -129,6 +131,7 @@ def test_json_is_the_entry_and_the_stages_go_to_stderr(gpu, hw4_here, tmp_path):
     assert [line.split()[0] for line in result.stderr.splitlines()] == ["test", "benchmark", "ranked"]
 
 
+@slow
 def test_a_program_is_timed_as_whole_processes_and_stands_on_a_board_of_its_own(hw4, tmp_path):
     (tmp_path / "right.py").write_text(RIGHT)
     command = f"{sys.executable} -I -S {tmp_path / 'right.py'}"

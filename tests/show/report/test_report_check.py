@@ -6,6 +6,7 @@ import re
 import pytest
 from helpers import ROOT
 from records import row
+from slow import slow
 from student import GPU, answered, judged, record, student
 
 
@@ -27,6 +28,7 @@ def done(mine):
     return mine
 
 
+@slow
 def test_a_new_report_lacks_exactly_its_answers_and_nothing_is_written(check, mine):
     before = {path: path.read_bytes() for path in mine.rglob("*") if path.is_file()}
     status, lines = check()

@@ -2,6 +2,7 @@
 
 import pytest
 from helpers import ROOT
+from slow import slow
 from student import PROFILE
 
 from hw4cli.show.report.profile import read_profile
@@ -45,6 +46,7 @@ def test_nvprof_of_the_assignments_gpu_with_its_units_in_the_values(tmp_path):
     )
 
 
+@slow
 def test_a_profile_says_on_which_gpu_it_was_measured_where_the_file_does(tmp_path, hw4):
     (tmp_path / "a.csv").write_text(NVPROF)
     (tmp_path / "b.csv").write_text((ROOT / "benchmarks/h100-ncu-t28.csv").read_text())

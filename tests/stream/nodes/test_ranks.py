@@ -277,6 +277,7 @@ def test_processes_are_as_quiet_as_the_run(case, tmp_path, quiet):
     assert ("--quiet" in (tmp_path / "words").read_text().split()) == quiet
 
 
+@slow
 def test_an_input_that_changes_before_a_node_reads_it_is_named(tmp_path):
     source = write_case(tmp_path / "in", random_block(3, 64, 32))
     env = fake_srun(tmp_path)
