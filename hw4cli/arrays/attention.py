@@ -21,8 +21,9 @@ from hw4cli.arrays.arguments import (
 )
 from hw4cli.arrays.float32 import ByRange, Float32OnGpu, Operands
 from hw4cli.arrays.oncpu import attention_on_cpu, wide_type
-from hw4cli.arrays.ongpu import HalfOnGpu, tuned
+from hw4cli.arrays.ongpu import HalfOnGpu, Keys, OtherKeys, tuned
 from hw4cli.arrays.operand import (
+    LAYOUTS,
     NUMPY,
     Operand,
     address_of,
@@ -34,7 +35,7 @@ from hw4cli.arrays.operand import (
     operand,
     stream_of,
 )
-from hw4cli.arrays.repeated import ALIGNMENT, FORWARD, Call, are_plain, call_like, call_of
+from hw4cli.arrays.repeated import FORWARD, Call, Grown, are_plain, call_of
 from hw4cli.arrays.scored import Scored, Words, scored
 from hw4cli.arrays.sequences import (
     LEFT,
@@ -51,7 +52,7 @@ from hw4cli.arrays.sequences import (
 )
 from hw4cli.arrays.staged import Staged, are_loadable
 from hw4cli.device.gpu import Gpu, import_cupy
-from hw4cli.device.launcher import Prepared, forgets
+from hw4cli.device.launcher import Addresses, Prepared, forgets
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.kernels16 import ENTRIES16, KERNELS16, check_on_cpu, kernel_within, takes_sequences, takes_values
 from hw4cli.plans.ladder import VARIANTS
@@ -458,32 +459,35 @@ def growing(call: Call, work: Workload, operands: Operands, kernel: str, mask: t
         return call
     q, device = operands[0], operands[0].device or 0
     library_name, layout, (causal, align, _, window) = q.library, q.layout, mask
-    of_q, of_o = q.matrix.steps, operands[3].matrix.steps
-    of_whole = replace(work, causal=False, offset=0, window=0)
+    of_whole, behind = replace(work, causal=False, offset=0, window=0), causal and align == BOTTOM_RIGHT
     half = _opened(device)[0]
-    prepare = half.of_other_keys(work, kernel)
-    address, strides = call.library.address, call.library.strides
+    others = OtherKeys(half, work, q.matrix.steps, operands[3].matrix.steps, kernel)
+    strides = call.library.strides
 
-    def grown(k: Any, v: Any) -> Call | None:
-        """For K and V of the same types and on the same device. None where the arrays must be checked: that says what
-        is wrong, or copies what kernels cannot read."""
-        if (address(k) | address(v)) % ALIGNMENT or is_capturing(library_name) or call.library.device() != device:
+    def launches(k: Any, v: Any) -> tuple[Prepared, Addresses] | None:
+        """For K and V of the same types and on the same device, which is the current one. None where the arrays must be
+        checked: that says what is wrong, or copies what kernels cannot read."""
+        (shape, steps), of_values = (k.shape, strides(k)), (v.shape, strides(v))
+        keys, of_k = _readable_keys(shape, steps, layout, work)
+        also, of_v = (keys, of_k) if of_values == (shape, steps) else _readable_keys(*of_values, layout, work)
+        if keys != also or not 0 < keys <= MOST:
             return None
-        keys, of_k = _readable_keys(k.shape, strides(k), layout, work)
-        others, of_v = _readable_keys(v.shape, strides(v), layout, work)
-        if keys != others or not 0 < keys <= MOST or half is not _opened(device)[0]:
-            return None
-        if window is None:
-            found = work.with_keys(keys, keys - work.Nq if causal and align == BOTTOM_RIGHT else 0)
-        else:
+        asked = Keys(keys, of_k, of_v, keys - work.Nq if behind else 0, work.causal, 0)
+        if window is not None:
             try:
-                found = masked(of_whole.with_keys(keys, 0), causal, align, window)
+                found = masked(replace(of_whole, Nk=keys), causal, align, window)
             except ValueError:
                 return None
-        import_cupy().cuda.runtime.setDevice(device)  # a thread that has called nothing yet has no context
-        return call_like(call, prepare(found, (of_q, of_k, of_v, of_o)))
+            asked = Keys(keys, of_k, of_v, found.offset, found.causal, found.window)
+        prepared = others.known(asked)
+        if prepared is None:
+            if is_capturing(library_name) or half is not _opened(device)[0]:
+                return None
+            import_cupy().cuda.runtime.setDevice(device)  # a thread that has called nothing yet has no context
+            prepared = others.prepare(asked)
+        return prepared if prepared[0].is_filled else None
 
-    return call._replace(grown=grown)
+    return call._replace(grown=Grown(LAYOUTS[layout][2], launches))
 
 
 def _readable_keys(shape: Any, strides: Any, layout: str, work: Workload) -> tuple[int, Steps]:

@@ -1,9 +1,11 @@
 """The kernels for 16-bit numbers on a GPU: tensor maps by the driver, and launches on the caller's stream."""
 
 import ctypes
+import struct
 from collections.abc import Callable, Hashable
+from dataclasses import replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 from hw4cli.device.driver import driver
 from hw4cli.device.gpu import Gpu
@@ -19,6 +21,7 @@ from hw4cli.problem.workload import Workload
 
 # CUtensorMapDataType, CUtensorMapSwizzle (128 bytes), CUtensorMapL2promotion (256 bytes) of the driver's API.
 FLOAT16_TENSOR, BFLOAT16_TENSOR, SWIZZLE_128, PROMOTE_256 = 6, 9, 3, 3
+WORD, SIZES, MASK = struct.Struct("<Q"), struct.Struct("<2i"), (1 << 64) - 1
 REMEMBERED = 256  # plans, and calls whose launches are prepared
 
 
@@ -79,6 +82,21 @@ class HalfOnGpu:
         self.gpu.functions(planned)
         return planned
 
+    def prepared_for_sizes(self, work: Workload, of_q: Steps, of_o: Steps, kernel: str) -> Prepared:
+        """The launches for all numbers of keys that are planned as this one is, and for K and V of any strides: behind
+        the address of O they ask for these strides, and for a word of the number of keys and, in its upper half, the
+        mask's offset. Kernels that plan so have both in one word."""
+        planned = self.planned(work, kernel)
+
+        def make(numbers: Addresses) -> bytes:
+            q, k, v, o, *steps, sizes, lse, scratch = numbers
+            keys, offset = SIZES.unpack(WORD.pack(sizes))
+            of = Matrix(q, *of_q), Matrix(k, *steps[:3]), Matrix(v, *steps[3:]), Matrix(o, *of_o)
+            found = replace(work, Nk=keys, offset=offset)
+            return arguments16(found, planned, Arrays(*of, lse, scratch), encode)
+
+        return prepared(self.gpu, (self._compiled.step(planned, make, 6 + 7),), planned.scratch)
+
     def launch(self, work: Workload, arrays: Arrays, stream: Any, tiling: Any = None, kernel: str = AUTO) -> None:
         """Enqueue the kernel on a stream of cupy's, on the current device; does not wait."""
         matrices = arrays[:4]
@@ -92,30 +110,54 @@ class HalfOnGpu:
         step = self._compiled.step(planned, _argument(work, planned, steps), _count(work))
         return prepared(self.gpu, (step,), planned.scratch)
 
-    def of_other_keys(self, work: Workload, kernel: str) -> Callable[[Workload, tuple[Steps, ...]], Prepared]:
-        """What prepares launches as `prepared` does, for workloads that differ from this one, which has one length and
-        no score, in the number of keys and what a mask makes of it, as steps of decoding do. Numbers of keys that are
-        planned alike share a plan, its compiled functions, and the launches but for their argument."""
-        known: dict[Hashable, tuple[Plan, Prepared, Argument]] = {}
-        together = key_step(work, self.gpu.props, kernel)
 
-        def of(found: Workload, steps: tuple[Steps, ...]) -> Prepared:
-            if not together:
-                return self._prepare(found, steps, kernel)
-            alike = -(-found.Nk // together), found.causal, found.window
-            if (like := known.get(alike)) is not None:
-                planned, launches, argument = like
-                return launches.of(argument.like(_argument(found, planned, steps)))
-            planned = self.planned(found, kernel)
-            step = self._compiled.step(planned, _argument(found, planned, steps), _count(found))
-            launches = prepared(self.gpu, (step,), planned.scratch)
-            if launches.is_filled:
-                if len(known) >= REMEMBERED:
-                    known.clear()
-                known[alike] = planned, launches, step.argument
-            return launches
+class Keys(NamedTuple):
+    """What calls may differ in that meet the same Q: how many keys, how these and the values lie, and the mask."""
 
-        return of
+    number: int
+    of_k: Steps
+    of_v: Steps
+    offset: int
+    causal: bool
+    window: int
+
+
+class OtherKeys:
+    """Launches for workloads that differ from one, which has one length and no score, in their keys, as steps of
+    decoding do. Numbers of keys that are planned alike share the launches: these ask for strides and sizes, as for
+    addresses."""
+
+    def __init__(self, kernels: HalfOnGpu, work: Workload, of_q: Steps, of_o: Steps, kernel: str) -> None:
+        self._kernels, self._work, self._of_q, self._of_o, self._kernel = kernels, work, of_q, of_o, kernel
+        self._together = key_step(work, kernels.gpu.props, kernel)
+        self._known: dict[Hashable, Prepared] = {}
+
+    def known(self, asked: Keys) -> tuple[Prepared, Addresses] | None:
+        """The launches, and what they ask for behind the address of O; None if they are yet to be prepared."""
+        launches = self._known.get(self._alike(asked))
+        return None if launches is None else (launches, self._numbers(asked))
+
+    def prepare(self, asked: Keys) -> tuple[Prepared, Addresses]:
+        """The same; compiles the kernel, on the current device. Raises MachineError where it does not run."""
+        keys, of_k, of_v, offset, causal, window = asked
+        work = replace(self._work, Nk=keys, offset=offset, causal=causal, window=window)
+        if self._together:
+            launches = self._kernels.prepared_for_sizes(work, self._of_q, self._of_o, self._kernel)
+        else:
+            launches = self._kernels.prepared(work, (self._of_q, of_k, of_v, self._of_o), self._kernel)
+        if len(self._known) >= REMEMBERED:
+            self._known = {}
+        self._known[self._alike(asked)] = launches
+        return launches, self._numbers(asked)
+
+    def _alike(self, asked: Keys) -> Hashable:
+        """Equal for what has the same launches."""
+        keys, _, _, _, causal, window = asked
+        return (-(-keys // self._together), causal, window) if self._together else asked
+
+    def _numbers(self, asked: Keys) -> Addresses:
+        keys, of_k, of_v, offset, *_ = asked
+        return (*of_k, *of_v, keys + (offset << 32) & MASK) if self._together else ()
 
 
 def _argument(work: Workload, planned: Plan, steps: tuple[Steps, ...]) -> Make:

@@ -43,7 +43,9 @@ def are_plain(options: Sequence[Any], bounds: Any = None) -> bool:
 class Library:
     """What a repeated call asks of torch or cupy. A model is what `new` takes to make an array."""
 
-    guard: Callable[[Arrays], Guard] | None = None  # whether arrays are of the same kind as these, in a microsecond
+    # Whether arrays are of the same kind as these, in a microsecond. With the axis of keys: where K and V may have
+    # another number of these, and other strides.
+    guard: Callable[[Arrays, int | None], Guard] | None = None
 
     def key(self, arrays: Arrays) -> Hashable:
         """Equal for arrays of the same kind; None if they are none that are remembered."""
@@ -93,8 +95,14 @@ class Torch(Library):
     def _stream(self, device: int) -> int:
         return int(self._torch.cuda.current_stream(device).cuda_stream)
 
-    def _guard(self, tensors: Arrays) -> Guard:
-        found: Guard = self._guards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None).check
+    def _guard(self, tensors: Arrays, of_keys: int | None) -> Guard:
+        sizes: list[list[int | None]] | None = None
+        strides: list[list[int | None]] | None = None
+        if of_keys is not None:
+            sizes, strides = [list(x.shape) for x in tensors], [list(x.stride()) for x in tensors]
+            for n in (1, 2):
+                sizes[n][of_keys], strides[n] = None, [None] * len(strides[n])
+        found: Guard = self._guards(*tensors, dynamic_dims_sizes=sizes, dynamic_dims_strides=strides).check
         return found
 
     def key(self, arrays: Arrays) -> Hashable:
@@ -207,15 +215,23 @@ class Way(NamedTuple):
     aligned: bool
 
 
+class Grown(NamedTuple):
+    """How calls go on that differ in the number of keys, which is an axis of K and V: `launches` checks these two, and
+    gives the launches for them and what these ask for behind the address of O; None where all must be checked."""
+
+    axis: int
+    launches: Callable[[Any, Any], tuple[Prepared, Addresses] | None]
+
+
 class Call(NamedTuple):
     """A call that was checked: its launches, and models of what it makes; None for what is not made. `run`, once the
     call is remembered: what `forward` or `backward` makes of it.
 
     Scratch lies in memory of its own, or so many bytes `behind` the beginning of the LSE. `gaps`: not all that is made
-    is written: the rest of an LSE is -inf, and of all else 0. `ways`: of arrays that a score names. `grown`: the call
-    of the same Q with other keys and values, which it checks. `choose`: what gives the launches for these addresses of
-    q, k and v, and a stream's, where they depend on what is in the arrays. `scores`: of the zeros in which gradients of
-    scores are written, where these are wanted."""
+    is written: the rest of an LSE is -inf, and of all else 0. `ways`: of arrays that a score names. `grown`: how Q
+    meets other keys and values. `choose`: what gives the launches for these addresses of q, k and v, and a stream's,
+    where they depend on what is in the arrays. `scores`: of the zeros in which gradients of scores are written, where
+    these are wanted."""
 
     library: Library
     device: int
@@ -226,7 +242,7 @@ class Call(NamedTuple):
     behind: int = 0
     gaps: bool = False
     ways: tuple[Way, ...] = ()
-    grown: "Callable[[Any, Any], Call | None] | None" = None
+    grown: Grown | None = None
     choose: Callable[[tuple[int, int, int], int], Prepared] | None = None
     scores: Model | None = None
     run: Any = None
@@ -248,18 +264,10 @@ def call_of(
     try:
         models = tuple(_model(library, x, device) for x in made)
         of_lse, of_scores = (None if x is None else _model(library, x, device) for x in (lse, scores))
-        scratch = library.model((_floats(launches),), FLOAT32, device) if launches.scratch else None
+        scratch = _scratch(library, launches, device)
     except RuntimeError:  # no memory for a model, for now
         return None
     return Call(library, device, launches, models, of_lse, scratch, 0, gaps, ways, scores=of_scores)
-
-
-def call_like(call: Call, launches: Prepared) -> Call | None:
-    """The call that makes the same arrays by other launches, with scratch of its own."""
-    if not launches.is_filled:
-        return None
-    scratch = call.library.model((_floats(launches),), FLOAT32, call.device) if launches.scratch else None
-    return call._replace(launches=launches, scratch=scratch)
 
 
 def call_with_inner_lse(first: Operand, launches: Prepared | None, o: Any, rows: int) -> Call | None:
@@ -278,6 +286,10 @@ def _floats(launches: Prepared) -> int:
     return -(-launches.scratch // FLOAT)
 
 
+def _scratch(library: Library, launches: Prepared, device: int) -> Model | None:
+    return library.model((_floats(launches),), FLOAT32, device) if launches.scratch else None
+
+
 def _model(library: Library, x: Any, device: int) -> Model:
     return library.model(tuple(x.shape), x.dtype, device, tuple(x.stride()) if isinstance(library, Torch) else None)
 
@@ -287,7 +299,7 @@ Run = Callable[..., Arrays | None]  # the repeated calls: None where the arrays 
 
 def forward(call: Call) -> Run:
     """Of q, k, v and the arrays that a score names: O, and the LSE or None."""
-    library, device, prepared, (of_o,), of_lse, of_own_scratch, behind, gaps, ways, _, choose, *_ = call
+    library, device, prepared, (of_o,), of_lse, of_own_scratch, behind, gaps, ways, grown, choose, *_ = call
     address, new, current, stream = library.address, library.new, library.device, library.stream
 
     def run(q: Any, k: Any, v: Any, *beside: Any) -> Arrays | None:
@@ -297,10 +309,16 @@ def forward(call: Call) -> Run:
         named = _named(address, ways, beside) if ways else ()
         if named is None:
             return None
-        launches, of_scratch = prepared, of_own_scratch
-        if choose is not None:
+        launches, of_scratch, more = prepared, of_own_scratch, tuple(map(address, named)) if named else ()
+        if grown is not None:
+            found = grown.launches(k, v)
+            if found is None:
+                return None
+            launches, more = found
+            of_scratch = _scratch(library, launches, device)
+        elif choose is not None:
             launches = choose((q_at, k_at, v_at), stream(device))
-            of_scratch = library.model((_floats(launches),), FLOAT32, device)
+            of_scratch = _scratch(library, launches, device)
         o, lse, lse_at, scratch_at = new(*of_o), None, 0, 0
         if of_lse is not None:
             lse = new(*of_lse)
@@ -313,10 +331,7 @@ def forward(call: Call) -> Run:
             library.fill(o, 0)
             if lse is not None:
                 library.fill(lse, -math.inf)
-        first: Addresses = (q_at, k_at, v_at, address(o))
-        if named:
-            first = (*first, *map(address, named))
-        launches.enqueue((*first, lse_at, scratch_at), stream(device))
+        launches.enqueue((q_at, k_at, v_at, address(o), *more, lse_at, scratch_at), stream(device))
         return o, lse
 
     return run
@@ -377,7 +392,7 @@ class Calls:
         self._running = running
         self._recent: dict[Hashable, tuple[tuple[Guard, Call], ...]] = {}
         self._all: dict[Hashable, tuple[Call | None, list[int]]] = {}  # with the number of times that it was found
-        self._growing: dict[Hashable, Call] = {}  # the last one of those that differ in the number of keys
+        self._growing: dict[Hashable, tuple[Call, list[int]]] = {}  # of those that differ in the number of keys, one
         forgets(self.clear)
 
     def __len__(self) -> int:
@@ -402,26 +417,14 @@ class Calls:
         if key is None:
             return None
         found = self._all.get((options, key))
-        if found is None:
-            return self._grown(options, arrays, key, library)
-        call, times = found
+        if found is None and self._growing and len(arrays) == 3:  # as a step of decoding has one key more than the last
+            found = self._growing.get((options, library.but_sizes(key)))
+        call, times = found or (None, [])
         if call is None:
             return None
         if times[0] % EACH == 0:
             self._bring_forward(options, arrays, call)
         times[0] += 1
-        return call
-
-    def _grown(self, options: Hashable, arrays: Arrays, key: Hashable, library: Library) -> Call | None:
-        """The call with other keys than one before, as a step of decoding has one more than the last."""
-        if not self._growing or len(arrays) != 3:
-            return None
-        like = self._growing.get((options, library.but_sizes(key)))
-        call = like and like.grown and like.grown(*arrays[1:])
-        if call is not None:
-            if len(self._all) >= MOST:
-                self._all = {}  # what calls grow from stays
-            call = self._put(options, arrays, key, call)
         return call
 
     def knows(self, options: Hashable, arrays: Arrays) -> bool:
@@ -438,22 +441,19 @@ class Calls:
             return
         if max(len(self._all), len(self._growing), len(self._recent)) >= MOST:
             self.clear()
-        self._put(options, arrays, key, call)
-        if call is not None and call.grown is not None:
-            self._growing[options, library.but_sizes(key)] = call
-
-    def _put(self, options: Hashable, arrays: Arrays, key: Hashable, call: Call | None) -> Call | None:
-        """The call as it is remembered."""
-        if call is not None:
-            call = call._replace(run=self._running(call))
+        if call is None:
+            self._all[options, key] = None, []
+            return
+        if call.grown is not None:
+            self._growing[options, library.but_sizes(key)] = call._replace(run=self._running(call)), [0]
+        call = call._replace(grown=None)
+        call = call._replace(run=self._running(call))
         self._all[options, key] = call, [1]
-        if call is not None:
-            self._bring_forward(options, arrays, call)
-        return call
+        self._bring_forward(options, arrays, call)
 
     def _bring_forward(self, options: Hashable, arrays: Arrays, call: Call) -> None:
         """Among those that guards find; these find nothing where an array is given twice."""
-        guard = call.library.guard and call.library.guard(arrays)
+        guard = call.library.guard and call.library.guard(arrays, call.grown and call.grown.axis)
         if guard is not None and guard(*arrays):
             self._recent[options] = ((guard, call), *self._recent.get(options, ())[: RECENT - 1])
 

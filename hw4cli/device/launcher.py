@@ -48,9 +48,10 @@ class Argument:
     """A struct for arrays at any addresses: `filled`, called with each of them, gives the bytes.
 
     `make` gives them, too, in as many microseconds as ten: it is called each time where addresses enter the struct in
-    another way than by standing in it."""
+    another way than by standing in it. Other numbers that change from call to call may be among the addresses, such as
+    strides, if each is a word of the struct."""
 
-    __slots__ = ("_count", "_filling", "filled", "is_filled", "places")
+    __slots__ = ("filled", "is_filled", "places")
 
     def __init__(self, make: Make, count: int, places: "Places | None" = None) -> None:
         """For so many addresses. `places`: of another argument of the same struct, which differs in sizes."""
@@ -58,24 +59,9 @@ class Argument:
         holes = _candidates(template, count) if places is not None else None
         if holes is None or _places(holes) != places:
             holes = _holes(template, make(OTHERS[:count]), count)
-        self._count = count
-        self._filling = None if holes is None else Filling.of(holes, len(template) // WORD, count)
         self.is_filled = holes is not None  # addresses stand in the struct, and nothing else depends on them
-        self.filled: Callable[..., bytes] = self._filling.between(template) if self._filling else _each(make)
+        self.filled = _each(make) if holes is None else _filling(holes, template, count)
         self.places = None if holes is None else _places(holes)
-
-    def like(self, make: Make) -> "Argument":
-        """That of another struct in which all addresses stand where they do in this one, with as much added to them, if
-        this one is filled: `make` gives it, and sizes in it may be others. It is made in a third of the time."""
-        samples = SAMPLES[: self._count]
-        template = make(samples)
-        filled = self._filling and self._filling.between(template)
-        if filled is None or filled(*samples) != template:
-            return Argument(make, self._count)
-        made = object.__new__(Argument)
-        made._count, made._filling, made.places = self._count, self._filling, self.places
-        made.is_filled, made.filled = True, filled
-        return made
 
 
 def _places(holes: "Sequence[Hole]") -> "Places":
@@ -90,23 +76,10 @@ Hole = tuple[int, int, int]  # which word, which address stands there, and what 
 Places = frozenset[tuple[int, int]]  # which word, and which address stands there
 
 
-class Filling(NamedTuple):
-    """How structs with the same holes are filled: the parts between these, what is added to addresses, and what makes a
-    function of addresses for such parts, and what is added."""
-
-    parts: tuple[slice, ...]
-    more: tuple[int, ...]
-    made: Callable[..., Callable[..., bytes]]
-
-    @classmethod
-    def of(cls, holes: Sequence[Hole], words: int, count: int) -> "Filling":
-        """Of structs of so many words, for so many addresses."""
-        parts, made = _form(tuple([(place, n, more != 0) for place, n, more in holes]), words, count)
-        return cls(parts, tuple([more for _, _, more in holes if more]), made)
-
-    def between(self, template: bytes) -> Callable[..., bytes]:
-        """A function of addresses that gives the bytes, those of the template between the holes."""
-        return self.made(*[template[part] for part in self.parts], *self.more)
+def _filling(holes: Sequence[Hole], template: bytes, count: int) -> Callable[..., bytes]:
+    """A function of so many addresses that gives the bytes, those of the template between the holes."""
+    parts, made = _form(tuple([(place, n, more != 0) for place, n, more in holes]), len(template) // WORD, count)
+    return made(*[template[part] for part in parts], *[more for _, _, more in holes if more])
 
 
 @lru_cache(REMEMBERED)
@@ -221,16 +194,6 @@ class Prepared:
         self._launch, self._clear = cuda.cuLaunchKernelEx, cuda.cuMemsetD8Async
         self._context = ctypes.c_void_p()
         cuda.cuCtxGetCurrent(ctypes.byref(self._context))
-
-    def of(self, argument: Argument) -> "Prepared":
-        """The same launches, of which there is one step, with another argument."""
-        made = object.__new__(Prepared)
-        ((_, launches),) = self._each
-        made._each = ((argument.filled, launches),)
-        made.is_filled = argument.is_filled
-        made._props, made.scratch, made._writer = self._props, self.scratch, self._writer
-        made._launch, made._clear, made._context = self._launch, self._clear, self._context
-        return made
 
     def enqueue(self, addresses: Addresses, stream: int) -> None:
         """Enqueue the launches on a stream of the current GPU, by its address; does not wait.

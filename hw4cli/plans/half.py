@@ -233,15 +233,18 @@ def heads_together(work: Workload) -> int:
     return min(max(LEAST_SECTION, L2_BYTES // size), MOST_SECTION)
 
 
-def work_arguments(work: Workload, planned: Plan, row_tiles: int, tiles: int, arrays: Arrays) -> bytes:
-    """What all kernels of 16-bit numbers are passed behind Q, K and V: tiles of rows of a head, and of all heads."""
+def work_arguments(
+    work: Workload, planned: Plan, row_tiles: int, tiles: int, arrays: Arrays, section: int | None = None
+) -> bytes:
+    """What all kernels of 16-bit numbers are passed behind Q, K and V: tiles of rows of a head, and of all heads.
+    `section`: how many heads are worked on together, if not as many as the L2 cache can hold."""
     way = way_of(work.score, work.scale) if work.score and planned.variant == NAME else None
     factor = way.factor if way else LOG2E if work.score else min(work.scale * LOG2E, LARGEST)
     unscale = min(1 / factor, LARGEST / 32)
     return _LAYOUT.pack(
         *(*coordinates(arrays.o), arrays.lse),
         *(work.heads, work.heads // work.kv_heads, work.batch * work.heads, work.Nq, work.Nk, work.offset),
-        *(row_tiles, tiles, planned.splits, heads_together(work)),
+        *(row_tiles, tiles, planned.splits, heads_together(work) if section is None else section),
         *(factor, unscale, (RESCALE_THRESHOLD + bias(work)) * unscale),
         *(work.Nq, work.window, arrays.scratch + planned.layout.sequences if planned.table else 0),
     ) + scoring(work, arrays.views, way=way)

@@ -231,7 +231,7 @@ def split_arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any =
     at = arrays.scratch
     return (
         matrices(arrays)
-        + work_arguments(work, planned, row_tiles, tiles, arrays)
+        + work_arguments(work, planned, row_tiles, tiles, arrays, section=0)  # all are, a part of the keys a block
         + struct.pack("<QQ", at + planned.layout.partial_o, at + planned.layout.row_stats)
     )
 

@@ -211,13 +211,6 @@ class Workload:
         """The same with another number of batches."""
         return replace(self, batch=batch)
 
-    def with_keys(self, keys: int, offset: int) -> "Workload":
-        """The same with another number of keys, and another offset, of one length: in a tenth of `replace`'s time, as a
-        step of decoding needs it."""
-        found = object.__new__(Workload)
-        found.__dict__.update(self.__dict__, Nk=keys, offset=offset)
-        return found
-
     @property
     def most_rows(self) -> int:
         """Rows of the longest sequence: Nq, if a batch is one."""

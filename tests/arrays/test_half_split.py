@@ -115,9 +115,9 @@ def test_plans_for_numbers_of_keys_between_two_multiples_of_a_step_are_the_same(
             step = key_step(work, DEVICES[cc], name)
             known += step > 0
             for end in range(step, 3000 if step else 0, draw.choice([1, 7]) * step or 1):
-                last = plan16(work.with_keys(end, end - rows), DEVICES[cc], name)
+                last = plan16(replace(work, Nk=end, offset=end - rows), DEVICES[cc], name)
                 for keys in {max(1, end - step + 1), draw.randrange(end - step + 1, end + 1)}:
-                    assert plan16(work.with_keys(keys, keys - rows), DEVICES[cc], name) == last
+                    assert plan16(replace(work, Nk=keys, offset=keys - rows), DEVICES[cc], name) == last
     assert known > 20
 
 
@@ -129,11 +129,6 @@ def test_of_a_kernel_that_splits_no_keys_no_step_is_known(kernel):
 def test_where_the_kernel_depends_on_the_number_of_keys_no_step_is_known():
     """40 rows of a head are for half where there are few keys, and many heads."""
     assert key_step(Workload(BFLOAT16, 1, 8, 8, 40, 4096, 64), DEVICES[90]) == 0
-
-
-def test_a_workload_with_other_keys_is_what_replace_makes():
-    work = Workload(BFLOAT16, 1, 8, 2, 1, 100, 64, True, 99, 0.25)
-    assert work.with_keys(7, 6) == replace(work, Nk=7, offset=6) and work.Nk == 100
 
 
 def test_one_head_of_keys_has_fewer_blocks_than_multiprocessors():

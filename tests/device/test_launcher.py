@@ -66,32 +66,6 @@ def test_a_struct_of_a_known_form_is_asked_for_once_and_another_twice():
     assert not Argument(lambda at: struct.pack("<QQ", at[0] >> 4, at[1]), 2, first.places).is_filled
 
 
-def test_an_argument_like_another_asks_for_its_struct_once_and_where_addresses_stand_elsewhere_twice_more():
-    asked = []
-
-    def of(number, form="<QQiiQ", added=64):
-        def packed(addresses):
-            asked.append(addresses)
-            return struct.pack(form, addresses[0], number << 40, 1, number, addresses[1] + added)
-
-        return packed
-
-    first = Argument(of(1), 2)
-    for make, count in (
-        (of(2), 1),
-        (of(0x20), 1),  # which looks like an address
-        (of(3, added=128), 3),
-        (of(3, "<QQiqQ"), 3),
-        (lambda at: asked.append(at) or struct.pack("<QQQ", at[1], at[0], 7), 3),
-    ):
-        asked.clear()
-        other = first.like(make)
-        assert len(asked) == count and other.filled(*ADDRESSES[:2]) == make(ADDRESSES)
-        assert other.like(make).filled(*ADDRESSES[:2]) == make(ADDRESSES)
-    never = Argument(lambda at: struct.pack("<QQ", at[0] >> 4, at[1]), 2)
-    assert not never.is_filled and never.like(of(5)).filled(*ADDRESSES[:2]) == of(5)(ADDRESSES)
-
-
 def test_a_number_that_looks_like_an_address_is_none():
     """As the words of a tensor map do in which sizes and types are packed."""
 

@@ -115,21 +115,27 @@ class Device(nullcontext):
 
 
 class TensorGuards:
-    """Whether tensors are alike."""
+    """Whether tensors are alike, but for sizes and strides that are None."""
 
-    def __init__(self, *tensors, **dynamic):
+    def __init__(self, *tensors, dynamic_dims_sizes, dynamic_dims_strides):
         self._like = list(map(kind, tensors))
+        each = dynamic_dims_sizes or [x.shape for x in tensors], dynamic_dims_strides or [x.stride() for x in tensors]
+        self._numbers = [(*sizes, *strides) for sizes, strides in zip(*each, strict=True)]
 
     def check(self, *tensors):
-        alike = self._like == list(map(kind, tensors))  # of what is no tensor: that it is none
-        return alike and len({*map(id, tensors)}) == len(tensors)
+        alike = self._like == list(map(kind, tensors)) and len({*map(id, tensors)}) == len(tensors)
+        return alike and all(
+            number in (None, own)
+            for like, x in zip(self._numbers, tensors, strict=True)
+            for number, own in zip(like, (*x.shape, *x.stride()), strict=True)
+        )
 
 
 def kind(x):
-    """What torch's guards compare."""
+    """What torch's guards compare, beside sizes and strides; of what is no tensor: that it is none."""
     if not isinstance(x, Tensor):
         return (type(x),)
-    return type(x), x.shape, x.stride(), x.dtype, x.requires_grad, x.negative
+    return type(x), len(x.shape), x.dtype, x.requires_grad, x.negative
 
 
 def empty(shape, dtype, device):

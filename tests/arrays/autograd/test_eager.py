@@ -174,6 +174,21 @@ def test_what_is_made_has_shape_strides_and_type_whether_torch_makes_it_by_sizes
     assert (lse.shape, lse.dtype, lse.stride()) == ((ROWS,), torch.float32, (1,))
 
 
+def test_torchs_guards_let_the_number_of_keys_and_strides_differ_and_nothing_else():
+    library, cache = repeated.Torch(), torch.zeros(2, 2, 20, 8)
+    q, k, v = torch.zeros(SHAPE), cache[:, :, :7], cache[:, :, 7:14]
+    is_alike = library.guard((q, k, v), 2)
+    for keys in (1, 8, 20):
+        assert is_alike(q, cache[:, :, :keys], cache.clone()[:, :, :keys])
+        assert is_alike(q, torch.zeros(2, 2, keys, 8), torch.zeros(2, keys, 2, 8).transpose(1, 2))
+    for other in (cache[:, :1], cache[:1], cache[..., :4], cache[0], cache.half(), cache.clone().requires_grad_()):
+        assert not is_alike(q, other, v) and not is_alike(q, k, other)
+    for other in (q[:, :, :9], torch.zeros(2, 10, 3, 8).transpose(1, 2)):
+        assert not is_alike(other, k, v)
+    with Seen():
+        assert not is_alike(q, k, v)
+
+
 def test_other_options_shapes_or_an_address_between_two_chunks_go_by_the_operator(launches):
     x = tensors()
     attention(*x), attention(*(t[:1] for t in x), is_causal=True), attention(*x, is_causal=True, scale=0.5)
