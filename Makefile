@@ -2,7 +2,7 @@
 # with it (PYTHON=python3 make gpu-test), that Python is used as it is and nothing is installed.
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test test-all gpu-test lint cases seq students results dist clean clean-cases cuda-extra
+.PHONY: help demo test test-all test-exhaustive gpu-test lint cases seq students results dist clean clean-cases cuda-extra
 
 ifdef PYTHON
 hw4 := $(PYTHON) -m hw4cli
@@ -32,7 +32,7 @@ GPU_TEST_PROCESSES ?= $(shell cores=$$(nproc); echo $$((cores < 16 ? cores : 16)
 HIP_ARCH ?= gfx90a
 
 help:  ## show this list
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## / { printf "make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 demo: $(python_for_run)  ## install, compile kernels where there is a GPU, make cases, compute them, judge them
 	$(if $(cuda_extra),$(hw4) doctor --prepare)
@@ -47,8 +47,11 @@ pytest = $(PYTHON) -m pytest -n $(TEST_PROCESSES) --dist loadfile
 test: $(python_for_dev)  ## install and run the tests, but for the slow ones: less than six minutes on two cores
 	$(pytest) -m "not slow and not gpu"
 
-test-all: $(python_for_dev)  ## run all tests, the slow ones too: up to 50 minutes (gpu-test runs those that need a GPU)
-	$(pytest) -m "not gpu"
+test-all: $(python_for_dev)  ## run the slow tests, too: up to 30 minutes (gpu-test runs those that need a GPU)
+	$(pytest) -m "not gpu and not exhaustive"
+
+test-exhaustive: $(python_for_dev)  ## run what test-all leaves out of large grids, for a change of kernels: 20 minutes
+	$(pytest) -m "exhaustive and not gpu"
 
 # First most of them, side by side; then those that compare times, one after the other.
 gpu-test: $(python_for_dev)  ## run the tests that need a GPU: 7 minutes on one H100 and 16 cores

@@ -22,7 +22,7 @@ from browser import chromium  # noqa: F401 (a fixture)
 from cluster import Cluster
 from helpers import ROOT, make_cases, run_here, run_hw4
 from needs import COMPILER, skip_without, why_not
-from slow import mark_others_slow
+from slow import mark_others
 
 from hw4cli.cli import run_command
 from hw4cli.system.files import locked
@@ -70,7 +70,7 @@ def pytest_ignore_collect(collection_path, config):
 
 
 def pytest_collection_modifyitems(items):
-    mark_others_slow(items)
+    mark_others(items)
     for item in items:
         if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("slurm"):
             item.add_marker(pytest.mark.slow)

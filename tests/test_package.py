@@ -215,6 +215,7 @@ def test_make_help_lists_every_target():
         "demo",
         "test",
         "test-all",
+        "test-exhaustive",
         "gpu-test",
         "lint",
         "cases",

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from definitions import definition
 from halves import assert_right, numbers, random_words, rounded
-from slow import quick_of_each, slow
+from slow import quick_of_each, slow, slow_of_each
 
 from hw4cli.arrays.emulated import run_half
 from hw4cli.device.machinecode import OPTIONS
@@ -39,6 +39,7 @@ WAYS = {
 }
 
 
+@slow_of_each(9)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 def test_half_is_right_and_free_of_races(way, causal):

@@ -6,7 +6,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from halves import assert_right, numbers, random_words, rounded
-from slow import quick_of_each, slow
+from slow import quick_of_each, slow, slow_of_each
 
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
@@ -31,6 +31,7 @@ WAYS = {
 }
 
 
+@slow_of_each(5)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 def test_half_mma_is_right_and_free_of_races(way, causal):

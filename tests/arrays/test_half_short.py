@@ -5,7 +5,7 @@ import re
 import numpy as np
 import pytest
 from halves import assert_right, random_words
-from slow import quick_of_each, slow
+from slow import quick_of_each, slow, slow_of_each
 
 from hw4cli.device.machinecode import OPTIONS
 from hw4cli.device.nvrtc import Compiler, find
@@ -30,6 +30,7 @@ WAYS = {
 }
 
 
+@slow_of_each(6)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 def test_half_short_is_right_and_free_of_races(way, causal):

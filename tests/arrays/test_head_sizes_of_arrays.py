@@ -9,7 +9,7 @@ import pytest
 from definitions import definition
 from faketorch import Tensor
 from needs import COMPILER, needs
-from slow import few, quick_of_each, slow
+from slow import few, quick_of_each, slow, slow_of_each
 
 import hw4cli
 from hw4cli.plans.plan import DEVICES
@@ -58,6 +58,7 @@ def test_what_is_no_head_size_is_one_sentence(d):
         hw4cli.attention(q, k, v)
 
 
+@slow_of_each(9)
 @quick_of_each(1)
 @needs(COMPILER)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])
@@ -76,6 +77,7 @@ def test_a_gpu_computes_in_rows_with_zero_columns_and_the_true_scale(gpu, dtype,
     assert np.isnan(out.array.base[..., 1::2].astype(float)).all()  # between O's columns
 
 
+@slow_of_each(5)
 @slow
 @needs(COMPILER)
 @pytest.mark.parametrize("dtype", ["float32", "float16"])

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from halves import ALLOWED, SUMS, numbers, random_words, rounded
 from scoredcases import cases, exact
-from slow import quick_of_each, slow
+from slow import quick_of_each, slow, slow_of_each
 
 from hw4cli.arrays.emulated import run_half
 from hw4cli.arrays.gradients.emulated import run_backward
@@ -207,6 +207,7 @@ def test_elements_of_16_bits_are_read_as_those_of_q():
     assert outcome.findings == () and np.abs(numbers(outcome.o, BFLOAT16) - o).max() <= ALLOWED[BFLOAT16]
 
 
+@slow_of_each(3)
 @pytest.mark.parametrize(
     ("kind", "kernel"), those(GRADIENTS, WITH_WIDE, ADDED, ["backward", "backward_mma"].__contains__)
 )

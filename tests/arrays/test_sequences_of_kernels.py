@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from definitions import definition
 from halves import ALLOWED, SUMS, numbers, random_words
-from slow import quick_of_each, slow
+from slow import quick_of_each, slow, slow_of_each
 
 from hw4cli.arrays.emulated import run_half
 from hw4cli.emulator.library import FORWARDS, REVERSE, Schedule
@@ -59,6 +59,7 @@ WAYS = {
 }
 
 
+@slow_of_each(6)
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 def test_each_sequence_is_right_and_what_is_in_none_is_untouched(way, causal):
@@ -103,6 +104,7 @@ def test_batches_of_padding_on_the_left_are_sequences_too(kernel, causal):
     assert_right(work, kernel=kernel)
 
 
+@slow_of_each(4)
 @slow
 @pytest.mark.parametrize("sms", [1, 2, 7])
 @pytest.mark.parametrize("seed", range(4))

@@ -7,7 +7,7 @@ import pytest
 from definitions import definition
 from faketorch import Tensor
 from needs import COMPILER, needs
-from slow import few, quick_of_each, slow
+from slow import few, quick_of_each, slow, slow_of_each
 
 import hw4cli
 from hw4cli.arrays import ongpu
@@ -66,6 +66,7 @@ def test_a_gpu_computes_them(gpu, d, dv, dtype):
     np.testing.assert_allclose(lse.array, sums, atol=1e-3)
 
 
+@slow_of_each(5)
 @slow
 @needs(COMPILER)
 @quick_of_each(1)

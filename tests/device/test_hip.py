@@ -5,7 +5,7 @@ import subprocess
 
 import pytest
 from needs import skip_without
-from slow import quick_of_each, slow
+from slow import quick_of_each, slow, slow_of_each
 
 from hw4cli.device.compilerlog import first_error
 from hw4cli.device.hip.codeobject import kernels_of
@@ -30,6 +30,7 @@ FLOAT32 = [
 ]  # no instructions of NVIDIA's tensor cores
 
 
+@slow_of_each(20)
 @pytest.mark.parametrize("gfx", COMPILERS)
 @pytest.mark.parametrize(("name", "d"), [*((name, 64) for name in FLOAT32), ("flash", 36)])
 def test_a_kernel_compiles_for_amds_gpus_without_spills_and_its_blocks_fit(name, d, gfx):

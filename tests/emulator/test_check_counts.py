@@ -3,7 +3,7 @@
 import json
 
 import pytest
-from slow import slow
+from slow import slow, slow_of_each
 
 from hw4cli.lab.measure.counted import Part, count, counted_models, counted_works
 from hw4cli.lab.measure.gpus import model_named
@@ -65,6 +65,7 @@ def test_the_time_of_a_naive_kernel_is_predicted_by_the_pipe_to_its_cache():
     assert time.limit == "L1 and shared memory"
 
 
+@slow_of_each(2)
 @slow
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kernel", ["shared", "float4"])

@@ -7,6 +7,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from definitions import definition
+from slow import slow_of_each
 
 from hw4cli.emulator.build import RACE, shared_object
 from hw4cli.emulator.check import RANDOM_DATA, make_data
@@ -61,6 +62,7 @@ def launched(way, chosen, number):
     return memory, before, block
 
 
+@slow_of_each(4)
 @pytest.mark.parametrize("way", WAYS)
 def test_the_kernel_that_is_chosen_computes(way):
     memory, _, block = launched(way, chosen=3, number=3)

@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from halves import random_words
-from slow import slow
+from slow import slow, slow_of_each
 
 from hw4cli.arrays.emulated import run_half
 from hw4cli.arrays.gradients.emulated import run_backward
@@ -51,6 +51,7 @@ def tried(kernels, *shapes):
     ]
 
 
+@slow_of_each(24)
 @slow
 @pytest.mark.parametrize(("kernel", "shape"), tried(VARIANTS, MASKED, TAILS, ODD, WHOLE))
 def test_formulas_have_the_bytes_exponentials_and_products_that_are_counted(kernel, shape):
@@ -75,6 +76,7 @@ def test_formulas_have_the_bytes_exponentials_and_products_that_are_counted(kern
                     assert counts.total("amount", kind) <= MORE.get(kernel, 1.15) * formula, kind
 
 
+@slow_of_each(8)
 @slow
 @pytest.mark.parametrize(("kernel", "shape"), tried([*(name for name in VARIANTS if name not in SHARED)], TILES))
 def test_formulas_have_the_accesses_of_shared_memory_that_are_counted_without_conflicts(kernel, shape):
@@ -138,6 +140,7 @@ def counted_arrays(kernel, work, cc, sms):
     return list(zip(out.counts, launch_models(plan, work, props), strict=True)), lse, plan
 
 
+@slow_of_each(10)
 @pytest.mark.parametrize(
     ("kernel", "work", "cc", "sms"),
     [

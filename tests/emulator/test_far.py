@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 from needs import needs
-from slow import few, quick_of_each, slow
+from slow import few, quick_of_each, slow, slow_of_each
 
 from hw4cli.emulator.build import RACE
 from hw4cli.emulator.check import HUGE_SHAPES, check_kernel, trials_of
@@ -53,6 +53,7 @@ def test_an_index_of_rows_of_all_heads_that_overflows_is_found(tmp_path):
     assert any("out of bounds" in sentence for sentence in found)
 
 
+@slow_of_each(10)
 @slow
 @quick_of_each(2)
 @pytest.mark.parametrize("kernel", VARIANTS)

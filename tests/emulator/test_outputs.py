@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from definitions import definition
 from emulation import largest_numbers
-from slow import slow
+from slow import slow, slow_of_each
 
 from hw4cli.emulator.build import RACE, shared_object
 from hw4cli.emulator.check import HUGE, RANDOM_DATA, SCHEDULES, make_data
@@ -46,6 +46,7 @@ def lse_of(way, shape, splits, kind=RANDOM_DATA):
     return outcome.lse, exact_lse(block)
 
 
+@slow_of_each(8)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("shape", "splits"), [(SHORT, 1), (LONG, 1), (LONGER, 2)])
 def test_lse_is_the_log_of_the_sum_of_exponentials_with_and_without_parts_of_the_keys(way, shape, splits):

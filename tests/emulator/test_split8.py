@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from slow import slow
+from slow import slow, slow_of_each
 from test_tensor_kernels import answer
 
 from hw4cli.emulator.build import RACE
@@ -56,6 +56,7 @@ HOSTILE = {
 }
 
 
+@slow_of_each(5)
 @pytest.mark.parametrize(
     ("kind", "way"), [*((kind, way) for kind in HOSTILE for way in ("9.0", "8.0")), ("rising", "old")]
 )

@@ -5,7 +5,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from slow import slow
+from slow import slow, slow_of_each
 
 from hw4cli.emulator import library
 from hw4cli.emulator.build import PLAIN, RACE, shared_object
@@ -37,6 +37,7 @@ def test_a_kernel_that_delays_its_last_product_is_right_and_free_of_races():
     assert [str(mistake) for mistake in found] == []
 
 
+@slow_of_each(2)
 @slow
 @pytest.mark.parametrize(("name", "d"), [("split", 20), ("split", 64), ("split8", 36), ("split8", 64)])
 def test_batches_that_some_blocks_convert_before_they_attend_are_waited_for(name, d):
@@ -76,6 +77,7 @@ def answer(name, props, shape, block, cut_off=False, splits=0, tile=None):
     return outcome.o
 
 
+@slow_of_each(2)
 @slow
 @pytest.mark.parametrize("way", WAYS)
 def test_sums_that_are_cut_off_as_on_the_chip_stay_within_the_bound(way):

@@ -15,7 +15,7 @@ from emulation import adversaries, along_the_keys, flash_attention, one_and_many
 from helpers import ROOT
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from slow import few, quick_of_each, slow
+from slow import few, quick_of_each, slow, slow_of_each
 
 from hw4cli.plans import bounds
 from hw4cli.plans.bounds import MARGIN, SAFE, V_FACTOR, bound, expected, has_bound, shares, suffices
@@ -49,6 +49,7 @@ def split_error(kernel, q, k, v, props=DEVICES[90]):
     return np.abs(got - exact(q, k, v)).max(), bound(kernel, largest(q, k, v), d, N, props)
 
 
+@slow_of_each(9)
 @quick_of_each(2)
 @pytest.mark.parametrize("d", [32, 64, 128])
 @pytest.mark.parametrize("cc", [80, 90, 100])  # 90: by warp groups, but for d = 128

@@ -9,7 +9,7 @@ from itertools import product
 import numpy as np
 import pytest
 from helpers import ROOT
-from slow import quick_of_each, slow, slowly
+from slow import quick_of_each, slow, slow_of_each, slowly
 
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.errors import MachineError
@@ -64,6 +64,7 @@ QUICK = [(name, props) for name, props in COMPILED if props.cc == 90 and name in
 REST = [one for one in [*COMPILED, ("split", OLD_COMPILER)] if one not in QUICK]
 
 
+@slow_of_each(50)
 @pytest.mark.parametrize(("name", "props"), [*QUICK, *map(slowly, REST)], ids=lambda x: getattr(x, "cc", x))
 def test_every_kernel_compiles_without_spills_and_its_blocks_fit(name, props):
     tiles_follow_N = VARIANTS[name].finds_absmax  # and compiling takes long
@@ -95,6 +96,7 @@ def test_every_kernel_compiles_without_spills_and_its_blocks_fit(name, props):
 
 
 # With many batches four groups take turns, and blocks convert: other machine code than for the shapes above.
+@slow_of_each(6)
 @slow
 @pytest.mark.parametrize("d", range(8, 65, 4))
 def test_with_many_batches_split_compiles_without_spills_whatever_d(d):
@@ -110,6 +112,7 @@ CAUSAL = [("flash", 90, 128), ("split", 80, 128), ("split", 90, 32), ("exact", 8
 CAUSAL += [("split8", 90, 64), ("split8", 80, 64), ("exact", 90, 64), ("split", 90, 64)]
 
 
+@slow_of_each(6)
 @quick_of_each(1)
 @pytest.mark.parametrize("N", [8192, 32768])  # few blocks, and more
 @pytest.mark.parametrize(("name", "cc", "d"), CAUSAL)
@@ -164,6 +167,7 @@ def test_the_range_check_and_the_choice_compile_without_spills(cc):
     assert kernels["absmax"][1] == kernels["choice"][1] == 0
 
 
+@slow_of_each(4)
 @slow
 @quick_of_each(1)
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ import pytest
 from choosing import Chooser
 from helpers import ROOT
 from needs import COMPILER, needs
-from slow import quick_of_each, slow
+from slow import quick_of_each, slow, slow_of_each
 
 from hw4cli.plans import choice
 from hw4cli.plans import limits as module
@@ -62,6 +62,7 @@ def test_a_choice_is_never_less_careful_than_the_bounds_and_mostly_the_same():
     assert sum(check(random.Random(seed), 20) for seed in range(10)) > 100
 
 
+@slow_of_each(8)
 @slow
 @needs(COMPILER)
 @pytest.mark.parametrize("seed", range(20))

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from helpers import ROOT, fails, folder_is_clean, random_block, write_case
 from needs import needs
-from slow import quick_of_each, slow
+from slow import quick_of_each, slow, slow_of_each
 
 from hw4cli.plans.bounds import SAFE, bound
 from hw4cli.plans.columns import SYMBOLS
@@ -183,6 +183,7 @@ def test_an_architecture_that_is_not_known_has_no_split():
     assert "split" not in nearest
 
 
+@slow_of_each(4)
 @slow
 @needs("nvcc")
 @pytest.mark.parametrize("cc", ARCHITECTURES)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from helpers import ROOT
-from slow import quick_of_each, slow
+from slow import quick_of_each, slow, slow_of_each
 
 from hw4cli.device.nvrtc import Compiler, find
 from hw4cli.plans.bounds import PROVEN
@@ -44,6 +44,7 @@ def compiled(name, cc, macros):
     return {symbol: (int(used), int(out) + int(back)) for symbol, out, back, used in FIGURES.findall(log)}
 
 
+@slow_of_each(12)
 @quick_of_each(1)
 @pytest.mark.parametrize("gpu", GPUS)
 @pytest.mark.parametrize("name", FLOAT32)

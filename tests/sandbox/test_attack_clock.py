@@ -2,7 +2,7 @@
 
 import pytest
 from attacks import arena, needs_bwrap
-from slow import few, slow
+from slow import few, slow, slow_of_each
 
 from hw4cli.judge.scoring.record import decide
 from hw4cli.problem.verdict import Verdict
@@ -85,6 +85,7 @@ def assert_counted(arena, name, offsets, sandbox, user):
         assert verdict is not AC or attempt.wall >= seconds, (user, seconds, attempt.wall)
 
 
+@slow_of_each(4)
 @slow
 @pytest.mark.parametrize("is_filtered", [True, False])
 def test_work_behind_a_forged_end_counts_at_ten_offsets(arena, monkeypatch, is_filtered):
@@ -100,6 +101,7 @@ def test_work_behind_a_forged_end_counts_at_ten_offsets(arena, monkeypatch, is_f
         seccomp.program.cache_clear()
 
 
+@slow_of_each(20)
 @pytest.mark.parametrize("sandbox", few(["bwrap", "processes", "none"], quick=1))
 @pytest.mark.parametrize("name", few([name for name in ATTACKS if "forges" not in name], quick=1))
 def test_work_behind_the_reported_end_counts(arena, name, sandbox):

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from attacks import IS_ROOT, arena, done_by, has_capability, needs_bwrap
 from helpers import wait_until
-from slow import quick_of_each
+from slow import quick_of_each, slow_of_each
 
 from hw4cli.judge.plan import RunSettings
 from hw4cli.judge.runcase import judge_case
@@ -38,6 +38,7 @@ os._exit(0)
 """
 
 
+@slow_of_each(6)
 @quick_of_each(2)
 @pytest.mark.parametrize("sandbox", ["none", "processes", "bwrap"])
 def test_processes_that_keep_forking_successors_are_all_killed(arena, sandbox):

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from definitions import definition
 from halves import numbers, rounded
-from slow import quick_of_each, slow
+from slow import quick_of_each, slow, slow_of_each
 
 from hw4cli import attention, attention_backward
 from hw4cli.arrays.gradients.emulated import run_backward
@@ -165,6 +165,7 @@ def test_what_does_not_fit_is_refused_in_a_sentence():
         attention_backward(do, q, k, v, o.astype(np.float16), lse)
 
 
+@slow_of_each(2)
 @slow
 @pytest.mark.parametrize("cc", [61, 75, 86, 90])
 def test_no_register_spills(cc):

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from definitions import definition
-from slow import quick_of_each, slow
+from slow import quick_of_each, slow, slow_of_each
 from test_gradients import assert_right, operands
 
 from hw4cli.arrays.gradients.emulated import run_backward
@@ -114,6 +114,7 @@ def test_a_weight_of_one_is_one_however_large_its_score_and_however_the_lse_was_
         assert np.abs(one - right).max() <= allowed * np.abs(right).max()
 
 
+@slow_of_each(3)
 @slow
 @pytest.mark.parametrize("work", LARGE, ids=str)
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -235,6 +236,7 @@ TIGHT = [
 ]
 
 
+@slow_of_each(4)
 @slow
 @pytest.mark.parametrize(("cc", "dtype", "d", "most"), TIGHT)
 def test_no_register_spills(cc, dtype, d, most):

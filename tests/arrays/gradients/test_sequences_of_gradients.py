@@ -6,7 +6,7 @@ import re
 import numpy as np
 import pytest
 from halves import numbers, rounded
-from slow import quick_of_each, slow
+from slow import quick_of_each, slow, slow_of_each
 
 from hw4cli.arrays.gradients.emulated import run_backward
 from hw4cli.arrays.sequences import asked, sequences_of
@@ -107,6 +107,7 @@ def as_numbers(x, dtype):
     return x.astype(np.float64) if dtype == FLOAT32 else numbers(x, dtype)
 
 
+@slow_of_each(5)
 @pytest.mark.parametrize("way", WAYS)
 def test_gradients_of_sequences_are_right_and_of_none_are_untouched(way):
     kernel, dtype, d, causal, window = WAYS[way]

@@ -7,7 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 from definitions import definition
-from slow import few, quick_of_each, slow
+from slow import few, quick_of_each, slow, slow_of_each
 from test_gradients import EPSILON, as_numbers, as_words, operands
 
 from hw4cli.arrays.gradients.emulated import run_backward
@@ -59,11 +59,13 @@ def assert_work(work, kernel, cc, factor=1.0, allowed=None, **how):
     return got
 
 
+@slow_of_each(5)
 @pytest.mark.parametrize("way", few(WAYS, quick=1))
 def test_gradients_of_wide_rows_are_right_and_free_of_races(way):
     assert_right(way)
 
 
+@slow_of_each(8)
 @slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("window", [0, 12])
@@ -88,6 +90,7 @@ def test_each_gpu_has_a_kernel_for_gradients_of_wide_rows():
                 assert launch.shared <= props.shared_limit
 
 
+@slow_of_each(3)
 @slow
 @pytest.mark.parametrize("window", few([0, 25], quick=1))
 @pytest.mark.parametrize(("d", "dv"), few([(192, 128), (256, 192), (256, 24), (136, 72), (200, 8)], quick=1))
@@ -125,6 +128,7 @@ def test_kernels_that_compute_rows_of_one_width_alone_say_so(d, dv, cc, kernel):
         choice.plan(work, DEVICES[cc], kernel)
 
 
+@slow_of_each(6)
 @slow
 @pytest.mark.parametrize("offset", ["bottom right", "top left"])
 @pytest.mark.parametrize("keys", [1, 63, 64, 65, 127, 128, 129, 200])
@@ -145,6 +149,7 @@ def test_every_order_of_threads_and_every_number_of_blocks_gives_wide_rows_the_s
     assert all(np.array_equal(a, b) for other in others for a, b in zip(first, other, strict=True))
 
 
+@slow_of_each(10)
 @slow
 @pytest.mark.parametrize("mask", ["full", "causal", "window", "lengths", "softcap"])
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ import pytest
 from helpers import definition, random_block, write_case
 from mistakes import MISTAKES, attention, attention_of
 from roundings import ROUNDINGS, bits, fp16, low_precision
-from slow import quick_of_each, slow
+from slow import quick_of_each, slow, slow_of_each
 
 from hw4cli.judge.diagnosis.explain import explain
 from hw4cli.judge.diagnosis.sample import Output
@@ -106,6 +106,7 @@ def test_what_is_named_on_other_shapes_and_data_makes_just_that_output(diagnose,
     assert check_named(diagnose, [*OTHERS.values()][number], [*MISTAKES][number :: len(OTHERS)]) > 10
 
 
+@slow_of_each(2)
 @slow
 @pytest.mark.filterwarnings("ignore:overflow encountered in cast")
 @pytest.mark.parametrize("data", OTHERS)
