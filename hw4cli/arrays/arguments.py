@@ -123,7 +123,7 @@ def checked_window(window: Any) -> Window | None:
     if window is None:
         return None
     sides = tuple(window) if isinstance(window, Iterable) and not isinstance(window, str | bytes) else ()
-    if len(sides) != 2 or not all(side is None or is_whole(side) for side in sides):
+    if len(sides) != 2 or not all(side is None or (is_whole(side) and type(side) is not bool) for side in sides):
         raise TypeError(
             f"window is {_shown(window)}: give (left, right), how many keys before and behind its own a row sees; "
             "None for all"

@@ -105,6 +105,7 @@ NO_WINDOW = {
     "three": (1, 2, 3),
     "a number alone": 128,
     "no whole number": (1.5, 0),
+    "flags": (True, True),
 }
 
 
