@@ -45,8 +45,9 @@ struct Scoring {
     int first_batch;
     int heads, first_head, head_step;  // of a batch; float32: where heads are batches, which these are
     int Nq, Nk;
-    int unused;
-    float* gradient;  // SCORE_GRADIENT: (batches, heads, Nq, Nk), of each pair
+    int gradient_row;         // SCORE_GRADIENT: from a row of the gradients to the next, in elements
+    long long gradient_head;  // and from a head to the next
+    float* gradient;          // (batches or sequences, heads, rows, keys): of each pair
     ScoreView views[SCORE_VIEWS];
 };
 // A head, and how many rows and keys there are.

@@ -160,6 +160,6 @@ __device__ __forceinline__ float changed_score(const Scoring& w, const ScoredHea
     return changed_score(w, head, s, ScoreIndex(i), ScoreIndex(j), score_tile(w, head, i, j));
 }
 __device__ __forceinline__ float* score_gradient_at(const Scoring& w, const ScoredHead& head, int i, int j) {
-    return w.gradient + (((long long)(head.b - w.first_batch) * w.heads + head.h) * w.Nq + i) * w.Nk + j;
+    return w.gradient + ((head.b - w.first_batch) * w.heads + head.h) * w.gradient_head + (long long)i * w.gradient_row + j;
 }
 #endif

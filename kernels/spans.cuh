@@ -20,5 +20,8 @@ struct __align__(16) Span {
 
 #if SCORED
 // A sequence in the place of the arrays, for scores, which then are of the batch 0.
-__device__ __forceinline__ void move(Scoring& w, const Span& s) { w.first_batch = s.number, w.Nq = s.rows, w.Nk = s.keys; }
+__device__ __forceinline__ void move(Scoring& w, const Span& s) {
+    if (SCORE_GRADIENT) w.gradient += (s.number - w.first_batch) * w.heads * w.gradient_head;
+    w.first_batch = s.number, w.Nq = s.rows, w.Nk = s.keys;
+}
 #endif

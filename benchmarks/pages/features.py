@@ -138,8 +138,6 @@ def gradients(work: Workload) -> str:
     own = [fastest(alone, props) for props in GPUS.values() if as_computed(alone, props).dv]
     if not work.sequences:
         return kernels(names) + padded(work, own)
-    if work.score and work.score.gradient:
-        return kernels(names) + EACH
     apart = [name for name in names if not GRADIENTS[name].sequences]
     return f"{kernels([name for name in names if name not in apart])}; {kernels(apart)}{EACH}"
 

@@ -49,8 +49,9 @@ class Arrays(NamedTuple):
     """Where q, k, v, o, do, dq, dk and dv lie, in this order, strides in elements; and the addresses of the LSE and of
     a plan's scratch. `whole`: o and the LSE are of these keys, and no others. `lse_steps`: from a batch of the LSE to
     the next, and from a head; (batch, heads, Nq) is contiguous if they are not given. `views`: the addresses of the
-    arrays that a score names; `scores`: that of the float32 (batch, heads, Nq, Nk) in which gradients of scores are
-    wanted; `heads`: which ones these are for a score, if not those of all batches."""
+    arrays that a score names; `scores`: that of the float32 array of the shape work.of_scores in which gradients of
+    scores are wanted; `heads`: which ones these are for a score, if not those of all batches. `score_steps`: from a
+    head of the gradients of scores to the next, and from a row, if that is another workload's."""
 
     matrices: tuple[Matrix, ...]
     lse: int
@@ -60,6 +61,7 @@ class Arrays(NamedTuple):
     views: tuple[int, ...] = ()
     scores: int = 0
     heads: Heads | None = None
+    score_steps: tuple[int, int] | None = None
 
     def log_sums(self, work: Workload) -> tuple[int, int, int]:
         """What is passed to kernels of where the LSE lies."""
@@ -107,4 +109,4 @@ def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any = None)
     sizes = (work.batch, work.heads, work.kv_heads, work.Nq, work.Nk, work.offset)
     memory = *arrays.log_sums(work), arrays.scratch
     fixed = _LAYOUT.pack(*coordinates(*arrays.matrices), *memory, *sizes, work.scale, arrays.whole, work.window)
-    return fixed + scoring(work, arrays.views, arrays.scores, arrays.heads)
+    return fixed + scoring(work, arrays.views, arrays.scores, arrays.heads, steps=arrays.score_steps)

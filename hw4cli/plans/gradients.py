@@ -108,11 +108,10 @@ def as_computed(work: Workload, props: DeviceProperties, kernel: str = AUTO) -> 
 
 def is_at_once(work: Workload, props: DeviceProperties, kernel: str = AUTO) -> bool:
     """Whether one call of the kernel named, or else of the fastest, computes sequences of several lengths. Those of one
-    length are batches, which are computed by what is made for them; and each run of equal lengths is launched by
-    itself where the gradients of scores are wanted, which lie in an array of one length."""
+    length are batches, which are computed by what is made for them."""
     (first, count), *others = runs(work.sequences)
     name = fastest(work.alone(first, count), props) if kernel == AUTO else kernel
-    return bool(others) and GRADIENTS[name].sequences and not (work.score and work.score.gradient)
+    return bool(others) and GRADIENTS[name].sequences
 
 
 def plan(work: Workload, props: DeviceProperties, kernel: str = AUTO, tile: Any = None) -> Plan:

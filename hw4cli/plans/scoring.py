@@ -7,7 +7,7 @@ from hw4cli.problem.scores import MOST_DIMENSIONS, Score
 from hw4cli.problem.workload import Workload
 
 LOG2E = 1.44269504088896341
-_HEAD = struct.Struct("<f6i4xQ")
+_HEAD = struct.Struct("<f7iqQ")
 _VIEW = struct.Struct("<Q4q4i")
 
 
@@ -47,16 +47,24 @@ def scoring_bytes(work: Workload) -> int:
 
 
 def scoring(
-    work: Workload, views: tuple[int, ...], gradient: int = 0, heads: Heads | None = None, way: Way | None = None
+    work: Workload,
+    views: tuple[int, ...],
+    gradient: int = 0,
+    heads: Heads | None = None,
+    way: Way | None = None,
+    steps: tuple[int, int] | None = None,
 ) -> bytes:
     """The bytes of a workload's Scoring, none where it has no score: `views`, the arrays' addresses in their order, and
-    `gradient`, that of the float32 (batch, heads, Nq, Nk) in which gradients of scores are wanted. `heads`: those of a
-    launch, if not all; `way`: how scores are computed, if not as they stand."""
+    `gradient`, that of the float32 array of the shape work.of_scores in which gradients of scores are wanted; `steps`,
+    from a head of it to the next and from a row, in elements, if it is another one's. `heads`: those of a launch, if
+    not all; `way`: how scores are computed, if not as they stand."""
     if not work.score:
         return b""
-    number, first, step, batch = heads or Heads(work.heads)
+    number, first, step, batch = heads or Heads(work.heads, first_batch=work.first_number)
     scale, batch = way.scale if way else work.scale, batch + work.score.first
-    parts = [_HEAD.pack(scale, batch, number, first, step, work.Nq, work.Nk, gradient)]
+    _, _, rows, keys = work.of_scores
+    of_head, of_row = steps or (rows * keys, keys)
+    parts = [_HEAD.pack(scale, batch, number, first, step, work.Nq, work.Nk, of_row, of_head, gradient)]
     for address, array in zip(views, work.score.arrays, strict=True):
         missing = (0,) * (MOST_DIMENSIONS - len(array.shape))
         parts.append(_VIEW.pack(address, *array.strides, *missing, *array.shape, *missing))

@@ -221,6 +221,18 @@ class Workload:
         """Keys of the longest sequence: Nk, if a batch is one."""
         return max(span.keys for span in self.sequences) if self.sequences else self.Nk
 
+    @property
+    def first_number(self) -> int:
+        """That of the first of the sequences, which follow one another by their numbers; 0, if a batch is one."""
+        return self.sequences[0].number if self.sequences else 0
+
+    @property
+    def of_scores(self) -> tuple[int, int, int, int]:
+        """The shape of an array with a place for each score: of all batches, or of sequences by their numbers, from the
+        first to the last; heads; and the most rows and keys of one."""
+        count = self.sequences[-1].number + 1 - self.first_number if self.sequences else self.batch
+        return count, self.heads, self.most_rows, self.most_keys
+
     def seen_by(self, rows: int) -> int:
         """The most keys that so many rows, one after the other, see together, as far as a window says it."""
         return min(self.Nk, self.window + rows - 1) if self.window else self.Nk

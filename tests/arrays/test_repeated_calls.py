@@ -673,6 +673,32 @@ def test_a_masks_gradient_is_that_of_scores_which_a_repeated_call_has_written(dr
     assert len(repeated.BACKWARD) == 1
 
 
+@pytest.mark.parametrize(
+    ("shape", "lengths", "count", "repeats"),
+    [
+        ((2, 4, 64, 64), [64, 30], 1, True),
+        ((1, 1, 64), [40, 30], 1, False),  # keys from 40 on are a part of the mask alone
+        ((1, 1, 1, 1), [40, 30], 1, True),
+        ((64, 64), [64, 30], 2, False),
+    ],
+    ids=str,
+)
+def test_a_masks_gradient_of_several_lengths_is_one_set_of_launches_where_its_scores_have_room(
+    driver, checks, monkeypatch, shape, lengths, count, repeats
+):
+    rows = max(lengths)
+    monkeypatch.setattr(backward, "SCORES_BYTES", 4 * 4 * rows * rows * (2 if count == 1 else 1))
+    (do, q, k, v, o), (lse,), mask = tensors(SHAPE, count=5), tensors(SHAPE[:3], np.float32, 1), one(shape)
+    asked = {"attn_mask": mask, "lengths": lengths, "q_lengths": lengths, "mask_gradient": True}
+    for again in (False, repeats):
+        driver.launched.clear()
+        made = []
+        call = partial(lambda found: found.extend(hw4cli.attention_backward(do, q, k, v, o, lse, **asked)), made)
+        assert is_checked(checks, call) != again
+        assert sum(symbol != "copy" for symbol, *_ in driver.launched) == 3 * count  # copies are of tables
+        assert made[3].shape == shape and not made[3].array.any() and not made[0].array[1, :, lengths[1] :].any()
+
+
 def test_another_expression_mask_or_number_is_another_kind(driver, checks):
     q, k, v = tensors(SHAPE)
     turned = one((2, 1, 64, 64)).permute(0, 1, 3, 2)

@@ -50,9 +50,9 @@ def those(entries, kernels, kind, beside):
     return [pytest.param(*one, id=", ".join(one)) for one in known]
 
 
-def asked(work, case, q, gradient=False):
-    """The workload with what is asked for, and the arrays that it names."""
-    packed = (4, 130, 150) if work.sequences else None
+def asked(work, case, q, gradient=False, packed=(4, 130, 150)):
+    """The workload with what is asked for, and the arrays that it names; `packed`: of sequences, the longest."""
+    packed = packed if work.sequences else None
     like_q = replace(operand("q", q, "BHND"), dtype=work.dtype)
     found = scored(Words(**case.asked), like_q, work, packed=packed, gradient=gradient)
     return found.of(work), found.given
@@ -141,6 +141,40 @@ def test_gradients_of_sequences_are_those_of_each_by_its_number(kernel):
             some = slice(first, first + count)
             error = np.abs(numbers(got[:, :, some], dtype) - one[:, :, some]).max()
             assert error <= LARGEST * ERROR[dtype] * max(1, np.abs(one).max())
+
+
+# Of three sequences, the number 3 among them has no keys; what lies behind their rows and keys is of none.
+RAGGED = (Span(0, 0, 127, 0, 33, -94, 2), Span(0, 127, 1, 33, 128, 127, 4), Span(0, 130, 33, 161, 129, 96, 5))
+
+
+@slow
+@pytest.mark.parametrize("dtype", [FLOAT16, FLOAT32, BFLOAT16])
+def test_gradients_of_scores_of_all_sequences_are_made_at_once_and_are_0_in_the_padding(dtype):
+    """They lie by the sequences' numbers, from the first one's on, in as many rows and keys as the longest have."""
+    heads, d, (Nq, Nk) = 2, 32, (163, 290)
+    plain = Workload(dtype, 1, heads, 1, Nq, Nk, d, True, window=100, sequences=RAGGED)
+    case, rng = cases(6, heads, 127, 129)["an additive mask"], np.random.default_rng(9)
+    given = [rng.standard_normal((1, count, rows, d)) for count, rows in ((heads, Nq), (heads, Nq), (1, Nk), (1, Nk))]
+    words = [x.astype(np.float32) if dtype == FLOAT32 else rounded(x, dtype) for x in given]
+    do, q, k, v = (x.astype(float) if dtype == FLOAT32 else numbers(x, dtype) for x in words)
+    work, views = asked(plain, case, words[1], gradient=True, packed=(6, 127, 129))
+    assert work.of_scores == (4, heads, 127, 129)
+    o, lse, right = np.zeros_like(q), np.full((1, heads, Nq), -np.inf), np.full(work.of_scores, np.nan)
+    for span in RAGGED:
+        of_do, *others = parts_of(span, (q, k, v), do)
+        found = exact(of_do, *others, *formulas_of(case, plain, span))
+        rows = slice(span.row, span.row + span.rows)
+        o[:, :, rows], lse[:, :, rows] = found[:2]
+        right[span.number - 2, :, : span.rows, : span.keys] = found[5][0]
+    o = o.astype(np.float32) if dtype == FLOAT32 else rounded(o, dtype)
+    scores = np.zeros(work.of_scores, np.float32)
+    outcome = run_backward(
+        work, *words, o, lse.astype(np.float32), kernel="backward_mma", cc=80, views=views, scores=scores
+    )
+    assert [str(finding) for finding in outcome.findings] == [] and outcome.finished
+    padding = np.isnan(right)
+    assert padding[1].all() and not scores[padding].any()
+    assert np.abs(scores - right)[~padding].max() <= LARGEST * ERROR[dtype] * np.abs(right[~padding]).max()
 
 
 SLOPES = Named("slopes", "float32", (2,), (1,), True)

@@ -8,6 +8,7 @@ from scoredcases import cases, exact
 from slow import quick_of_each, slow
 
 import hw4cli
+from hw4cli.arrays import repeated
 
 pytestmark = quick_of_each(1)
 
@@ -71,6 +72,57 @@ def test_each_padded_sequence_keeps_its_batch(gpu):
         right = exact(q, q, k, v, change, lambda *_: True)
         assert_right(o.array[b : b + 1, :, :count], lse.array[b : b + 1, :, :count], right)
     assert not o.array[0, :, 12:].any()
+
+
+LENGTHS = [3, 0, 127, 1, 129, 128, 128, 60]
+MASKS = {"each": (8, 2, 130, 131), "keys": (8, 1, 1, 131), "heads": (2, 130, 131), "one": (1, 1)}
+
+
+@slow
+@pytest.mark.parametrize(("dtype", "is_packed"), [("float16", True), ("float32", False)])
+def test_the_gradient_of_a_mask_of_all_sequences_is_made_at_once(monkeypatch, dtype, is_packed):
+    """As the CPU makes it, whichever dimensions are broadcast; in the same bits as sequence after sequence."""
+    gpu, rng = faketorch.install_kernels(monkeypatch), np.random.default_rng(2)
+    whole = [rng.standard_normal((8, 2, 130, 32)).astype(dtype) for _ in range(4)]
+    asked = {"lengths": LENGTHS, "q_lengths": LENGTHS[::-1]}
+    if is_packed:
+        lengths = [LENGTHS[::-1], LENGTHS[::-1], LENGTHS, LENGTHS]  # of dO, Q, K and V
+        whole = [
+            np.concatenate([x[n, :, :length] for n, length in enumerate(some)], axis=1)
+            for x, some in zip(whole, lengths, strict=True)
+        ]
+        starts = (np.cumsum([0, *some]).tolist() for some in (LENGTHS[::-1], LENGTHS))
+        asked = dict(zip(("cu_seqlens_q", "cu_seqlens_k"), starts, strict=True))
+    do, q, k, v = whole
+    for name, shape in MASKS.items():
+        if not is_packed:
+            shape = tuple(130 if size == 131 else size for size in shape)
+        mask = rng.standard_normal(shape).astype(np.float32)
+        more = {**asked, "causal": True, "attn_mask": mask}
+        o, lse = hw4cli.attention(q, k, v, return_lse=True, **more)
+        right = hw4cli.attention_backward(do, q, k, v, o, lse, mask_gradient=True, **more)
+        given, made = [aligned(x) for x in (do, q, k, v, o, lse)], []
+        for room in (1 << 30, 1):
+            monkeypatch.setattr("hw4cli.arrays.gradients.backward.SCORES_BYTES", room)
+            repeated.BACKWARD.clear()
+            gpu.launched.clear()
+            found = hw4cli.attention_backward(*given, mask_gradient=True, **more | {"attn_mask": aligned(mask)})
+            made.append([x.array for x in found])
+            assert len(gpu.launched) == 3 * (1 if room > 1 else 6)  # two are of no rows or no keys
+        for one, again, expected in zip(*made, right, strict=True):
+            assert one.shape == expected.shape and one.dtype == expected.dtype
+            error = np.abs(one.astype(float) - expected).max()
+            assert error <= (2e-5 if dtype == "float32" else 4e-3) * max(1, np.abs(expected).max()), name
+            assert np.array_equal(one, again) or name in ("heads", "one"), name  # of one sum, or of two
+        if name == "each":
+            for found, rows, keys in zip(made[0][3], LENGTHS[::-1], LENGTHS, strict=True):
+                assert not found[:, rows:].any() and not found[:, :, keys:].any()
+
+
+def aligned(array):
+    made = faketorch.empty(array.shape, faketorch.DType(array.dtype.name), None)
+    made.array[...] = array
+    return made
 
 
 def test_what_is_read_is_not_copied_if_it_need_not_be(gpu):

@@ -360,7 +360,7 @@ NAMED = (Named("slopes", "float32", (12,), (1,)), Named("mask", "bool", (2, 12, 
 OF_SCORE = Score("s - slopes[h]", "mask[b, h, i, j]", NAMED)
 SCORING = {
     **{"scale": 0.125, "first_batch": 0, "heads": 12, "first_head": 0, "head_step": 1, "Nq": 300, "Nk": 900},
-    "unused": 0,
+    **{"gradient_row": 900, "gradient_head": 300 * 900},
     **{"views[0].data": 71, "views[1].data": 72},
     **{f"views[0].strides[{n}]": size for n, size in enumerate((1, 0, 0, 0))},
     **{f"views[1].strides[{n}]": size for n, size in enumerate((7, 0, 900, 1))},

@@ -99,6 +99,12 @@ class Tensor:
     def reshape(self, *shape):
         return Tensor(self.array.reshape(*shape))
 
+    def sum(self, axis, keepdims):
+        return Tensor(self.array.sum(axis=axis, keepdims=keepdims))
+
+    def __add__(self, other):
+        return Tensor(self.array + getattr(other, "array", other))
+
     def __getitem__(self, part):
         return Tensor(self.array[part])
 

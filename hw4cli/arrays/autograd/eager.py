@@ -253,11 +253,13 @@ def _with_masks(tensors: tuple[Tensor, ...], options: Options) -> tuple[Tensor, 
     dq, dk, dv, dmask = direct.derive((do, q, k, v, o, sums), *_asked(q, options, beside), of_mask=True)
     if not (_is_grad_enabled() or _is_watched() or is_compiling() or BACKWARD.knows(key, tensors)):
         call = None
-        shape = *rows, k.shape[-2]
-        if _are_readable((do, q, k, v, o)) and not _are_sequences(options) and gradients.fits(shape):
-            work, operands, ways, _ = _described((q, k, v, o, do, dq, dk, dv), options, beside, gradient=True)
+        if _are_readable((do, q, k, v, o)):
+            work, operands, ways, gaps = _described((q, k, v, o, do, dq, dk, dv), options, beside, gradient=True)
+            launches, shape = None, work.of_scores
+            if work.sequences or not _are_sequences(options):
+                is_kept = gradients.fits(shape) and gradients.is_of(shape, mask)
+                launches = gradients.launches_for(work, operands) if is_kept else None
             scores = torch.empty(shape, dtype=torch.float32, device="meta")
-            launches = gradients.launches_for(work, operands)
-            call = call_of(operands[0], launches, (dq, dk, dv), ways=ways, scores=scores)
+            call = call_of(operands[0], launches, (dq, dk, dv), None, gaps[1], ways, scores)
         BACKWARD.put(key, tensors, call)
     return dq, dk, dv, dmask

@@ -4,6 +4,7 @@ import functools
 import math
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any, Never
 
 from hw4cli.arrays.arguments import Window, check_flags, check_layout, checked_window, refuse
@@ -124,7 +125,6 @@ def _of_sequences(
     said = () if words is None else words.kind
     key = causal, align, scale, layout, kernel, True, window, mask_gradient, *numbers, *(said or ())
     is_known = type(causal) is bool and are_plain(key[:5]) and said is not None
-    is_known = is_known and (not mask_gradient or numbers == WHOLE)
     beside = words.beside if words is not None and is_known else ()
     if (found := _repeated(key, (*arrays, *beside), is_known)) is not None:
         return (*found[:3], of_mask(found[3], beside[-1])) if mask_gradient else found
@@ -145,18 +145,26 @@ def _of_sequences(
     for result, is_filled in zip(results, fills, strict=True):
         if not is_filled:
             result[...] = 0
-    if not mask_gradient and given[0].library != NUMPY and (all(fills) or are_loadable(given)):
+    added = _MaskGradient(changes.mask, given[0]) if mask_gradient else None
+    each = sequences.of(work, align)
+    chunks = list(_chunks(each)) if added else [each] if each.sequences else []
+    # Copies are of whole arrays, so that a second chunk's would be in the place of the first one's results.
+    if given[0].library != NUMPY and ((all(fills) and len(chunks) == 1) or are_loadable(given)):
         named = zip(("dq", "dk", "dv"), results, strict=True)
         made = tuple(four_dimensions(name, x, layout, packed) for name, x in named)
-        each = sequences.of(work, align)
-        launches = None
-        if each.sequences:
-            launches = backward_on_gpu(each, given, log_sums, made, kernel, views=changes.views)
-        if is_known and launches:
-            call = call_of(given[0], launches, results, gaps=not all(fills), ways=changes.ways)
+        launches = dscore = None
+        for chunk in chunks:
+            if added:
+                dscore = _zeros(given[0], chunk)
+            launches = backward_on_gpu(
+                chunk, given, log_sums, made, kernel, views=changes.views, dscore=address_of(dscore)
+            )
+            if added:
+                added.add(dscore, chunk.first_number)
+        if is_known and launches and len(chunks) == 1 and (dscore is None or is_of(dscore.shape, changes.mask)):
+            call = call_of(given[0], launches, results, gaps=not all(fills), ways=changes.ways, scores=dscore)
             BACKWARD.put(key, (*arrays, *beside), call)
-        return results[0], results[1], results[2]
-    added = _MaskGradient(changes.mask, given[0]) if mask_gradient else None
+        return (*results, added.found) if added else (results[0], results[1], results[2])
     for part in _limited(sequences, work) if added else sequences.parts:
         of_do, of_q, of_o, dq = (part_of(x, layout, sequences, part) for x in (do, q, o, results[0]))
         of_k, of_v, dk, dv = (part_of(x, layout, sequences, part, keys=True) for x in (k, v, *results[1:]))
@@ -167,14 +175,11 @@ def _of_sequences(
         if added:
             dscore = empty_like(given[0], (part.batches, work.heads, part.first.rows, part.first.keys), FLOAT32)
             dscore[...] = 0
-        launches = _computed(
+        _computed(
             of_part, causal, align, scale, layout, kernel, window, results=(dq, dk, dv), changes=some, dscore=dscore
-        )[1]
+        )
         if added:
-            added.add(dscore, part)
-        if added and is_known and launches and part.batches == work.batch:
-            call = call_of(given[0], launches, results, ways=changes.ways, scores=dscore)
-            BACKWARD.put(key, (*arrays, *beside), call)
+            added.add(dscore, part.first.number)
     return (*results, added.found) if added else (results[0], results[1], results[2])
 
 
@@ -186,6 +191,26 @@ def _limited(sequences: Sequences, work: Workload) -> Iterator[Part]:
             yield Part(sequences.nth(first, done), min(most, count - done))
 
 
+def _chunks(work: Workload) -> Iterator[Workload]:
+    """The sequences of a workload, so few neighbours at a time that the gradients of their scores, each in the rows and
+    keys of the longest, are no more than SCORES_BYTES, or one."""
+    spans, begin, rows, keys = work.sequences, 0, 0, 0
+    for n, span in enumerate(spans):
+        rows, keys = max(rows, span.rows), max(keys, span.keys)
+        if n > begin and not fits((span.number + 1 - spans[begin].number, work.heads, rows, keys)):
+            yield replace(work, sequences=spans[begin:n])
+            begin, rows, keys = n, span.rows, span.keys
+    if spans:
+        yield replace(work, sequences=spans[begin:])
+
+
+def _zeros(like_q: Operand, work: Workload) -> Any:
+    """Where the gradients of a workload's scores are written: those of pairs that there are not stay 0."""
+    made = empty_like(like_q, work.of_scores, FLOAT32)
+    made[...] = 0
+    return made
+
+
 class _MaskGradient:
     """The gradient of an additive mask: sums of those of the changed scores, part after part."""
 
@@ -194,9 +219,9 @@ class _MaskGradient:
         self._sums = empty_like(like_q, self._shape, FLOAT32)
         self._sums[...] = 0
 
-    def add(self, dscore: Any, part: Part) -> None:
-        """Those of a part, (batches, heads, rows, keys)."""
-        of_part, starts = _summed(dscore, self._shape), (part.first.number, 0, 0, 0)
+    def add(self, dscore: Any, number: int) -> None:
+        """Those of some sequences, (sequences, heads, rows, keys), of which the first has this number."""
+        of_part, starts = _summed(dscore, self._shape), (number, 0, 0, 0)
         both = zip(self._shape, starts, of_part.shape, strict=True)
         self._sums[tuple(slice(None) if size == 1 else slice(at, at + count) for size, at, count in both)] += of_part
 
@@ -204,6 +229,11 @@ class _MaskGradient:
     def found(self) -> Any:
         """Of the mask's shape and type."""
         return cast(self._sums.reshape(self._mask.shape), self._mask.dtype)
+
+
+def is_of(scores: tuple[int, ...], mask: Any) -> bool:
+    """Whether those of this shape, added up where a mask is broadcast, are of its shape: not of a part of it."""
+    return all(size in (1, found) for size, found in zip(_four(mask), scores, strict=True))
 
 
 def fits(scores: tuple[int, ...]) -> bool:

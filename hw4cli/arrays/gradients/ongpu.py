@@ -72,6 +72,10 @@ class BackwardOnGpu:
         lse_steps = work.heads * work.Nq if padded else first.rows, work.Nq
         lse_at = FLOAT * (first.batch * work.heads * work.Nq + first.row)
 
+        _, _, rows, keys = work.of_scores
+        score_steps = rows * keys, keys
+        scores_at = FLOAT * (first.number - work.first_number) * work.heads * rows * keys
+
         def matrix(at: int, step: Steps, place: tuple[int, int]) -> Matrix:
             (batch, head, row), (start, length) = step, place
             begin = at + work.element * (first.batch * batch + start * row)
@@ -80,8 +84,9 @@ class BackwardOnGpu:
         def make(addresses: Addresses) -> bytes:
             matrices = tuple(map(matrix, addresses, steps, places))
             views, scores, (lse, scratch) = _of_score(work, addresses)
+            scores = scores and scores + scores_at
             heads = Heads(work.heads, first_batch=first.number)
-            arrays = Arrays(matrices, lse + lse_at, scratch, True, lse_steps, views, scores, heads)
+            arrays = Arrays(matrices, lse + lse_at, scratch, True, lse_steps, views, scores, heads, score_steps)
             return choice.arguments(planned, alone, arrays, encode)
 
         return self._compiled.step(planned, make, _count(work)), planned.scratch
