@@ -33,6 +33,9 @@ DRIVER = r"""
 #include <valgrind/callgrind.h>
 int cuLaunchKernelEx(void *config, void *function, void *passed, void *extra) { return 0; }
 int cuMemsetD8Async(void *to, int byte, long size, void *stream) { return 0; }
+int cuMemsetD32Async(void *to, int word, long count, void *stream) { return 0; }
+int cuMemcpyHtoDAsync_v2(void *to, void *from, long size, void *stream) { return 0; }
+int cuStreamIsCapturing(void *stream, int *status) { *status = 0; return 0; }
 int cuCtxGetCurrent(void **context) { *context = (void *)1; return 0; }
 int cuTensorMapEncodeTiled(void *map, int type, int rank, void *address, long *sizes) {
     memset(map, 0, 128);
@@ -108,6 +111,16 @@ def _calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "both", lambda: torch.autograd.grad(attention(*x), x, do)
     yield "backward of an empty Function", lambda: torch.autograd.grad(empty, x, do, retain_graph=True)
     yield "both of an empty Function", lambda: torch.autograd.grad(apply(*x), x, do)
+    mask = torch.zeros(1, 1, 197, 197, dtype=torch.bfloat16)
+    others: dict[str, dict[str, Any]] = {
+        "no gradient, a window": {"window": (64, 0)},
+        "no gradient, softcap": {"softcap": 20.0},
+        "no gradient, a mask": {"attn_mask": mask},
+        "no gradient, lengths as a list": {"lengths": [100], "q_lengths": [100]},
+    }
+    for name, more in others.items():
+        remember(*plain, **more)
+        yield name, lambda more=more: attention(*plain, **more)
     q = torch.zeros(1, 32, 1, 128, dtype=torch.bfloat16)
     caches, keys = [torch.zeros(1, 8, CAPACITY, 128, dtype=torch.bfloat16) for _ in "kv"], FIRST
 
@@ -132,6 +145,8 @@ def _pose(torch: Any) -> Callable[..., None]:
     from hw4cli.arrays.gradients import backward
     from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
     from hw4cli.arrays.ongpu import HalfOnGpu
+    from hw4cli.arrays.scored import Words
+    from hw4cli.arrays.sequences import NAMES, RIGHT
     from hw4cli.plans.plan import DEVICES
 
     def functions(plan: Any) -> list[Any]:
@@ -158,10 +173,16 @@ def _pose(torch: Any) -> Callable[..., None]:
     for module, name, value in changes:
         setattr(module, name, value)
 
-    def remember(q: Any, k: Any, v: Any, enable_gqa: bool = False) -> None:
-        options = eager.options_of(False, enable_gqa, "top-left", None, None, None, 0.0)
+    def remember(q: Any, k: Any, v: Any, enable_gqa: bool = False, window: Any = None, **more: Any) -> None:
+        options = eager.options_of(False, enable_gqa, "top-left", None, window, None, 0.0)
+        words = Words(**{name: x for name, x in more.items() if name in Words._fields})
+        lengths = {name: more.get(name) for name in NAMES}
+        if more and options:
+            asked = {**lengths, "padding": RIGHT} if any(lengths.values()) else None
+            options = eager.with_more(q, options, words if any(x is not None for x in words) else None, asked)
         assert options is not None
-        eager.remember((q, k, v), torch.empty_like(q, requires_grad=q.requires_grad), options, "auto")
+        o = torch.empty_like(q, requires_grad=q.requires_grad)
+        eager.remember((q, k, v, *words.beside), o, options, "auto")
 
     return remember
 

@@ -122,6 +122,8 @@ def checked_window(window: Any) -> Window | None:
     of both. Raises TypeError or ValueError for what are no two whole numbers."""
     if window is None:
         return None
+    if type(window) is tuple and tuple(map(type, window)) == (int, int) and min(window) >= 0:
+        return window  # at once: each call asks
     sides = tuple(window) if isinstance(window, Iterable) and not isinstance(window, str | bytes) else ()
     if len(sides) != 2 or not all(side is None or (is_whole(side) and type(side) is not bool) for side in sides):
         raise TypeError(

@@ -25,6 +25,7 @@ EACH = 16  # once in so many times, a call that is found by its key becomes a re
 MODELS = 256  # that are kept
 MOST = 1024  # calls that are remembered
 FEW, LINE = 256, 32  # bytes of scratch that may lie behind an LSE, and floats at a multiple of which they begin
+ZERO, MINUS_INF = 0, 0xFF800000  # words that fill arrays; the latter as a float32
 ALIGNMENT = 16  # bytes, of arrays of which kernels read or copy whole chunks
 PLAIN = {NoneType, bool, int, float, str, np.float32, np.float64}  # what never changes, and equals the same only
 
@@ -59,7 +60,6 @@ class Library:
     new: Callable[..., Any]
     address: Callable[[Any], int]
     strides: Callable[[Any], tuple[int, ...]]  # in elements
-    fill: Callable[[Any, float], Any]  # on the current stream
     device: Callable[[], int]  # the current one
     stream: Callable[[int], int]  # the current one's address
 
@@ -87,10 +87,6 @@ class Torch(Library):
             self.new, self.model = own._dynamo.guards._empty_strided_cuda, lru_cache(MODELS)(self._sizes)
         except AttributeError:
             self.new, self.model = torch.empty_like, lru_cache(MODELS)(self._model)
-
-    def fill(self, array: Any, value: float) -> None:
-        """On the current stream."""
-        array.fill_(value)
 
     def _stream(self, device: int) -> int:
         return int(self._torch.cuda.current_stream(device).cuda_stream)
@@ -153,10 +149,6 @@ class CuPy(Library):
 
         self._type, self.device = cupy.ndarray, cupy.cuda.runtime.getDevice
         self._current, self.new = cupy.cuda.get_current_stream, cupy.ndarray
-
-    def fill(self, array: Any, value: float) -> None:
-        """On the current stream."""
-        array.fill(value)
 
     def address(self, array: Any) -> int:
         """Where it begins."""
@@ -320,6 +312,7 @@ def forward(call: Call) -> Run:
             launches = choose((q_at, k_at, v_at), stream(device))
             of_scratch = _scratch(library, launches, device)
         o, lse, lse_at, scratch_at = new(*of_o), None, 0, 0
+        o_at, on = address(o), stream(device)
         if of_lse is not None:
             lse = new(*of_lse)
             lse_at = address(lse)
@@ -328,10 +321,10 @@ def forward(call: Call) -> Run:
             scratch = new(*of_scratch)  # which lives until all is enqueued
             scratch_at = address(scratch)
         if gaps:
-            library.fill(o, 0)
+            launches.fill(o_at, o.nbytes, ZERO, on)
             if lse is not None:
-                library.fill(lse, -math.inf)
-        launches.enqueue((q_at, k_at, v_at, address(o), *more, lse_at, scratch_at), stream(device))
+                launches.fill(lse_at, lse.nbytes, MINUS_INF, on)
+        launches.enqueue((q_at, k_at, v_at, o_at, *more, lse_at, scratch_at), on)
         return o, lse
 
     return run
@@ -354,18 +347,19 @@ def backward(call: Call) -> Run:
         if of_scratch is not None:
             scratch = new(*of_scratch)  # which lives until all is enqueued
             scratch_at = address(scratch)
-        if gaps:
-            for x in (dq, dk, dv):
-                library.fill(x, 0)
         made: Arrays = dq, dk, dv
+        on = stream(device)
+        if gaps:
+            for x in made:
+                launches.fill(address(x), x.nbytes, ZERO, on)
         if of_scores is not None:
             scores = new(*of_scores)
-            library.fill(scores, 0)
+            launches.fill(address(scores), scores.nbytes, ZERO, on)
             named, made = (*named, scores), (*made, scores)
         first: Addresses = (q_at, k_at, v_at, o_at, do_at, address(dq), address(dk), address(dv))
         if named:
             first = (*first, *map(address, named))
-        launches.enqueue((*first, address(lse), scratch_at), stream(device))
+        launches.enqueue((*first, address(lse), scratch_at), on)
         return made
 
     return run

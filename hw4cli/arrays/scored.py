@@ -70,8 +70,11 @@ class Words(NamedTuple):
     @property
     def beside(self) -> tuple[Any, ...]:
         """The arrays, in the order of a score's."""
-        some = (self.alibi_slopes, self.attn_mask)
-        return (*(self.arrays or {}).values(), *(x for x in some if x is not None))
+        _, _, arrays, _, slopes, mask = self
+        found = () if arrays is None else tuple(arrays.values())
+        if slopes is not None:
+            found = (*found, slopes)
+        return found if mask is None else (*found, mask)
 
     @classmethod
     def of(cls, kind: tuple[Any, ...], beside: Sequence[Any]) -> Self:

@@ -112,9 +112,13 @@ def asked(lengths: Any, q_lengths: Any, padding: str, cu_seqlens_q: Any, cu_seql
     """The arguments as numbers. Those on a GPU are waited for. Raises TypeError for what is no list or array of
     integers; ValueError for another padding, and while a CUDA graph is captured if numbers are on a GPU."""
     check_padding(padding, lengths, q_lengths)
-    given = zip(NAMES, (lengths, q_lengths, cu_seqlens_q, cu_seqlens_k), strict=True)
-    of_rows, of_keys, *starts = (None if x is None else numbers_of(name, x) for name, x in given)
-    return Asked(of_rows, of_keys, padding, *starts)
+    return Asked(
+        None if lengths is None else numbers_of("lengths", lengths),
+        None if q_lengths is None else numbers_of("q_lengths", q_lengths),
+        padding,
+        None if cu_seqlens_q is None else numbers_of("cu_seqlens_q", cu_seqlens_q),
+        None if cu_seqlens_k is None else numbers_of("cu_seqlens_k", cu_seqlens_k),
+    )
 
 
 def check_padding(padding: str, lengths: Any = None, q_lengths: Any = None) -> None:

@@ -181,7 +181,7 @@ class Prepared:
     """All launches of a call but for addresses and the stream. Any thread may use it at any time: what changes are
     tables by streams, whose entries are made whole."""
 
-    __slots__ = ("_clear", "_context", "_each", "_launch", "_props", "_writer", "is_filled", "scratch")
+    __slots__ = ("_clear", "_context", "_each", "_fill", "_launch", "_props", "_writer", "is_filled", "scratch")
 
     def __init__(self, gpu: Any, steps: Iterable[Step], scratch: int = 0) -> None:
         """On a Gpu, which is the current one now. `scratch`: bytes at the last of the addresses."""
@@ -191,7 +191,7 @@ class Prepared:
         self.is_filled = all(step.argument.is_filled for step in steps)  # by addresses alone
         self._writer = _writer(gpu, steps)
         cuda = driver()
-        self._launch, self._clear = cuda.cuLaunchKernelEx, cuda.cuMemsetD8Async
+        self._launch, self._clear, self._fill = cuda.cuLaunchKernelEx, cuda.cuMemsetD8Async, cuda.cuMemsetD32Async
         self._context = ctypes.c_void_p()
         cuda.cuCtxGetCurrent(ctypes.byref(self._context))
 
@@ -208,6 +208,13 @@ class Prepared:
             for config, function, symbol in launches:
                 if status := launch(config, function, passed, None):
                     self._again(status, launch, (config, function, passed, None), symbol)
+
+    def fill(self, address: int, size: int, word: int, stream: int) -> None:
+        """Enqueue that so many bytes, whole words of 4, become this word again and again; as `enqueue`, and raises what
+        that does."""
+        arguments = ctypes.c_void_p(address), word, ctypes.c_size_t(size // 4), ctypes.c_void_p(stream)
+        if status := self._fill(*arguments):
+            self._again(status, self._fill, arguments, "a memset")
 
     def _begin(self, before: tuple[Any, Any], scratch: int, stream: int) -> None:
         """Enqueue what comes before a step's launches."""

@@ -141,6 +141,14 @@ def test_a_thread_without_a_context_gets_the_gpus_and_asks_again(driver):
     assert [symbol for symbol, *_ in driver.launched] == 2 * ["memset", "first", "second"]
 
 
+def test_arrays_are_filled_with_words_and_no_byte_behind_them(driver):
+    one, driver.contexts, array = call(driver), set(), np.ones(9, np.float32)
+    one.fill(array.ctypes.data, 32, 0xFF800000, 3)
+    assert array.tolist() == 8 * [-np.inf] + [1.0]
+    one.fill(array.ctypes.data, 4, 0, 3)
+    assert array[0] == 0 and [on for _, on, *_ in driver.launched] == [3, 3]
+
+
 @pytest.mark.parametrize(
     ("status", "kind"), [(700, LostGpuError), (719, LostGpuError), (400, MachineError), (709, MachineError)]
 )

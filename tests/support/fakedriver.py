@@ -68,6 +68,14 @@ class Driver:
                 self._execute(lambda: ctypes.memset(place, byte, count))
         return status
 
+    def cuMemsetD32Async(self, at, word, count, stream):  # noqa: N802
+        status = self._status()
+        if not status:
+            self.launched.append(("memset", stream.value or 0, (at.value, word, count.value), False))
+            words = (ctypes.c_uint * count.value).from_address(at.value)
+            self._execute(lambda: words.__setitem__(slice(None), [word] * len(words)))
+        return status
+
     def cuMemcpyHtoDAsync_v2(self, at, source, size, stream):  # noqa: N802
         assert not self.capturing, "a graph would copy from memory that is not its own"
         status = self._status()

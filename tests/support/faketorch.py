@@ -78,8 +78,9 @@ class Tensor:
     def contiguous(self):
         return self if self.array.flags.c_contiguous else Tensor(self.array.copy())
 
-    def fill_(self, value):
-        self.array[...] = value
+    @property
+    def nbytes(self):
+        return self.array.nbytes
 
     def permute(self, *order):
         return Tensor(self.array.transpose(*order))

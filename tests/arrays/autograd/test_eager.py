@@ -26,7 +26,14 @@ def array(address, shape):
     return np.ctypeslib.as_array(memory).reshape(shape)
 
 
-class Forward:
+class Filling:
+    """As a driver does."""
+
+    def fill(self, address, size, word, stream):
+        (ctypes.c_uint * (size // 4)).from_address(address)[:] = [word] * (size // 4)
+
+
+class Forward(Filling):
     """Writes O, and the LSE if there is a place for it."""
 
     is_filled, scratch = True, 0
@@ -276,7 +283,7 @@ def test_options_that_may_change_or_are_wrong_are_part_of_no_key(options):
 # ---- Changed scores, and sequences of several lengths
 
 
-class Arrays:
+class Arrays(Filling):
     """Launches that compute what hw4cli.attention, or its gradients, are asked for, where tensors and what is beside
     them lie; these are float32 on a GPU that there is not."""
 
