@@ -7,16 +7,16 @@ log2, as the kernels hold scores; `u` is the unit roundoff, 2^-24 in float32.
 """
 
 import math
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
-from hw4cli.plans.common import TILED_KEYS, power_below
+from hw4cli.plans.common import RESCALE_THRESHOLD, TILED_KEYS, power_below
 from hw4cli.plans.flash import CAUSAL_SPLITS
 from hw4cli.plans.formulas import MOST_SPLITS, ceil_div
 from hw4cli.plans.ladder import DEFAULT, FALLBACK, VARIANTS
 from hw4cli.plans.measured import ERRORS
 from hw4cli.plans.plan import DEVICES, DeviceProperties, Pieces
-from hw4cli.plans.tensor import BIAS, V_FACTOR, policy, truncation
-from hw4cli.problem.terms import ALIGNED, LARGEST16, U16, U32, Terms, by_halves, by_integers, half_ulp16
+from hw4cli.plans.tensor import BIAS, V_FACTOR, Adder, Policy, policy, truncation
+from hw4cli.problem.terms import ALIGNED, LARGEST16, U16, U32, InTerms, Terms, by_halves, by_integers, half_ulp16
 from hw4cli.problem.workload import AbsMax, Magnitudes
 
 SAFE = 4e-3  # of the tolerance of 5e-3: what is allowed unless the user says less
@@ -26,8 +26,10 @@ ROUNDED = 1 + 2.0**-15  # a sum of products of up to 256 columns, by how much ro
 EX2, EXP = 2.0**-22, 2.0**-21  # relative, of ex2.approx.ftz.f32, of NumPy's exp
 EX2_POLYNOMIAL, EX2_CUBIC = 2.0**-18, 2.0**-13  # of kernels/exponentials.cuh: with what its scaling rounds, but for m
 NEAR = 24  # keys whose log2-score is further below a row's largest have next to no weight
+GROWN = BIAS + RESCALE_THRESHOLD  # a row's P are at most 2 to this power, but for the errors of its scores
 FAR = 64  # splits of the keys whose m is further below the largest have next to no weight: l is 1 to 2^8 N
 LN2 = math.log(2)
+SMALL_P = "P below fp16's normal numbers"
 ON_CPU = "float32"  # the tiled computation of `--device cpu`; all other names are kernels of the ladder
 ON_TENSOR_CORES = {name for name, entry in VARIANTS.items() if entry.on_tensor_cores}
 PROPORTION = SAFE * 2 / 3  # of V, that the error of fp16 may be
@@ -42,34 +44,39 @@ class Shares:
     """Each rounding's size, by what its error does to O. `total` puts them together (docs/accuracy.md, step 1).
 
     weights: relative error of one weight against another. numerator, denominator: of the sum over keys of P V, of P,
-    relative to the largest that a partial sum can be (or, if they are added in several pieces, these together). tiny:
-    what all weights lose together, relative to their sum. fixed: of O itself, absolute.
+    relative to the largest that a partial sum can be (or, if they are added in several pieces, these together).
+    one_sided: of the numerator, where sums are cut off, which is towards zero. tiny: what all weights lose together,
+    relative to their sum. fixed: of O itself, absolute.
     """
 
     v: float
     in_pieces: bool = False
     weights: dict[str, float] = field(default_factory=dict)
     numerator: dict[str, float] = field(default_factory=dict)
+    one_sided: dict[str, float] = field(default_factory=dict)
     denominator: dict[str, float] = field(default_factory=dict)
     tiny: dict[str, float] = field(default_factory=dict)
     fixed: dict[str, float] = field(default_factory=dict)
 
     def parts(self) -> dict[str, float]:
         """What each rounding adds to the bound, where O = y·|V| is as bad as it can be."""
-        h, n, l = (sum(x.values()) for x in (self.weights, self.numerator, self.denominator))  # noqa: E741
-        if not h < 1 or not n < 0.5 or not l < 0.5:
+        every = self.weights, self.numerator, self.one_sided, self.denominator, self.tiny
+        h, n, sided, l, t = (sum(x.values()) for x in every)  # noqa: E741
+        if not h < 1 or not n + sided < 0.5 or not l < 0.5:
             return {"out of range": math.inf}
         growth = math.expm1(h) * math.exp(h) / h if h else 1.0  # 1 + 3h/2 + ...
-        slope = l + sum(self.tiny.values()) + (0 if self.in_pieces else n / 2)
+        after = math.exp(2 * h)  # of weights that have errors already
+        slope = l + t * after + sided / 2 + (0 if self.in_pieces else n / 2)
         y = min(1.0, slope / (2 * h * growth)) if h else 1.0
-        second = (1 + 2 * l) * (1 + 2 * n)  # products of two errors
+        second = (1 + 2 * l) * (1 + 2 * (n + sided)) * (1 + 2 * t)  # products of two errors
         scale = self.v * second
         partial = 1.0 if self.in_pieces else (1 + y) / 2
         return {
             **{name: x * growth * (1 - y * y) * scale for name, x in self.weights.items()},
             **{name: x * partial * scale for name, x in self.numerator.items()},
+            **{name: x * (1 + y) / 2 * scale for name, x in self.one_sided.items()},
             **{name: x * y * scale for name, x in self.denominator.items()},
-            **{name: x * (1 + y) * scale for name, x in self.tiny.items()},
+            **{name: x * after * (1 + y) * scale for name, x in self.tiny.items()},
             **{name: x * second for name, x in self.fixed.items()},
         }
 
@@ -230,67 +237,111 @@ def _split(held: Pieces, found: Magnitudes, d: int, N: int, props: DevicePropert
     scaled_v = v * V_FACTOR * (1 + U32) if rounded_v else v
     scores = Scores.of(found, d)
     top = scores.largest
-    adds, lost = policy(held, N, d, props), truncation(props.cc)
+    adds = policy(held, N, d, props)
     terms = (by_integers if adds.integers else by_halves)(found, d)
     if terms is None or not scaled_v <= LARGEST16:
         return Shares(math.inf, weights={"beyond fp16": math.inf})
     n = min(N, adds.promotion)
-    moves = ceil_div(n, adds.sub)
-    pieces = ceil_div(N, n)
-    merges = (pieces + MOST_SPLITS) * U32  # pieces are added one by one, then splits
+    moves, pieces = ceil_div(n, adds.sub), ceil_div(N, n)
+    sum_of_score = _small_first(scores, terms, props.cc) if adds.small_first else _together(scores, props.cc)
+    power = EX2_POLYNOMIAL if adds.polynomial else EX2
     shares = Shares(
         v,
         in_pieces=pieces > 1 or adds.shared,  # equal splits of the keys are short enough to count as one
         weights={
             "Q scaled": terms.scaled * U32 * top * LN2,
             "Q and K in two terms": terms.left_out * LN2,
-            "sum of a score": (_small_first if adds.small_first else _together)(scores, terms.largest, lost) * LN2,
-            "exponent": 2 * U32 * (top + 16) * LN2 + (EX2_POLYNOMIAL if adds.polynomial else EX2),
-            "rescaling": 2 * U32 * top * LN2 + EX2 * (moves + pieces + 1),
-            "combining": U32 * min(2 * top, FAR) * LN2,
+            "sum of a score": sum_of_score * LN2,
+            "exponent": U32 * (power_below(2 * top + BIAS) + GROWN + 1) * LN2 + power,
+            "rescaling": U32 * (RESCALE_THRESHOLD + 1) * LN2 + EX2 * (moves + (pieces + 1) / 2),
         },
-        # P below fp16's smallest normal number: an error of 2^-25 each, beside a sum of 2^BIAS at least.
-        tiny={"P below fp16's normal numbers": N * 2.0 ** (-25 - BIAS) * ALIGNED},
+        tiny={
+            # P below fp16's smallest normal number: an error of 2^-25 each, beside a sum of 2^BIAS at least.
+            SMALL_P: N * 2.0 ** (-25 - BIAS) * ALIGNED,
+            "distance to the largest": _by_distance((terms.common + 3) * U32, top, N),
+        },
         fixed={"division": 4 * U32 * v},
     )
     if not adds.small_first:
         # Keys whose score is NEAR below the largest may have a larger error: their sums need not come back to 0.
-        far = 3 * d * lost * (3 * top + NEAR) * LN2
+        far = 3 * d * truncation(props.cc) * (3 * top + NEAR) * LN2
         shares.fixed["keys far below"] = 2 * v * N * 2.0**-NEAR * math.expm1(far) if far < 1 else math.inf
-    by_float32 = (ceil_div(n, 4) + moves + 3) * U32
-    shares.denominator["sum of P"] = (n * lost + moves * U32 if adds.rounded_sum else by_float32) + merges
-    if rounded_v:
-        if adds.rounded_sum:
-            shares.weights["P rounded"] = U16 * (1 + 2 * U16)
-        else:
-            shares.fixed["P rounded"] = U16 * (1 + 2 * U16) * v
-        shares.fixed["V rounded"] = half_ulp16(scaled_v) / V_FACTOR + U32 * v
-        shares.numerator["sum of P V"] = n * lost + moves * U32 + merges
-    else:
+    _add_sums(shares, adds, n, moves, (pieces + MOST_SPLITS) * U32, props.cc, 1 if rounded_v else 3)
+    if not rounded_v:
         shares.fixed["P in two terms"] = U16**2 * v
         shares.fixed["V in two terms"] = half_ulp16(half_ulp16(v)) * ALIGNED + U16 * half_ulp16(v)  # and lo lo
-        shares.numerator["sum of P V"] = 3 * n * lost + moves * U32 + merges
-    return shares
+        return shares
+    shares.fixed["V rounded"] = half_ulp16(scaled_v) / V_FACTOR + U32 * v
+    rounded = U16 * (1 + 2 * U16)
+    if adds.rounded_sum:
+        shares.weights["P rounded"] = rounded
+    else:
+        shares.fixed["P rounded"] = rounded * v
+    return _worse_of_two(shares) if adds.rounded_sum and adds.small_first else shares
 
 
-def _together(scores: Scores, _: float, lost: float) -> float:
+def _add_sums(shares: Shares, adds: Policy, n: int, moves: int, merges: float, cc: int, products: int) -> None:
+    """The sums of P and of P V, of n keys each, with so many products a key; `merges`: what adding the pieces, one by
+    one, and then the splits, rounds."""
+    adder = Adder.of(cc)
+    by_float32 = (ceil_div(n, 4) + moves + 3) * U32
+    shares.denominator["sum of P"] = (n * truncation(cc) + moves * U32 if adds.rounded_sum else by_float32) + merges
+    shares.numerator["products P V"] = products * n * adder.grain + moves * U32 + merges
+    shares.one_sided["sums of P V"] = products * n * 2 * U32 / adder.block
+
+
+def _by_distance(error: float, top: float, N: int) -> float:
+    """What weights lose together, relative to their sum, where the error of a score is as many times its distance to
+    the largest one. The mean of the distances by the weights is no more than the weights' entropy, log2(N)."""
+    return error * math.log2(N) * LN2 * math.exp(min(1.0, error * 2 * top))
+
+
+def _worse_of_two(shares: Shares) -> Shares:
+    """A row that loses by P below fp16's normal numbers has its weight on keys with a P of 2^BIAS, which P's rounding
+    leaves as they are, but for their exponent's error. So it is that loss, or the rounding of P."""
+    weights, tiny = shares.weights, shares.tiny
+    loss = tiny[SMALL_P] + 2 * weights["exponent"]
+    return max(
+        replace(shares, tiny={**tiny, SMALL_P: 0.0}),
+        replace(shares, weights={**weights, "P rounded": weights["P rounded"] / 2}, tiny={**tiny, SMALL_P: loss}),
+        key=Shares.total,
+    )
+
+
+def _together(scores: Scores, cc: int) -> float:
     """Error of a score whose sum starts at BIAS - m and takes three products a column, 16 columns a step.
 
     The sum ends within NEAR - BIAS of 0: before, it is no further from there than the columns that are still to come
     can move it.
     """
     sizes = (scores.after(last) * (1 + 2 * U16) + NEAR - BIAS for last in _ends(scores.d))
-    return 48 * lost * sum(map(power_below, sizes))
+    return 48 * truncation(cc) * sum(map(power_below, sizes))
 
 
-def _small_first(scores: Scores, largest: float, lost: float) -> float:
+def _small_first(scores: Scores, terms: InTerms, cc: int) -> float:
     """Error of a score whose sum starts at 0, with the products with a lo: these add up to 2^-10 of the score at most.
 
-    But a product with a subnormal number is aligned as one with 2^-14: `largest` is that of Q's and of K's elements.
+    Then come the other products, a block at a time, beside what was added before and the products with a lo of the
+    columns that are still to come. Each loses up to a grain, and the block's sum its last bits. But a product with a
+    subnormal number is aligned as one with 2^-14: `largest` is that of Q's and of K's elements. And no product loses
+    more than what a grain is above the `grid` (docs/accuracy.md).
     """
-    small = max(2 * U16 * scores.largest, 2.0**-14 * largest * (1 + 2 * U16))
-    sizes = [scores.after(last) + small for last in _ends(scores.d)]
-    return 16 * lost * (sum(map(power_below, sizes)) + 2 * len(sizes) * small)
+    d, unit, adder = scores.d, terms.unit, Adder.of(cc)
+    subnormal = 2.0**-14 * terms.largest * (1 + 2 * U16)
+
+    def sum_after(columns: int) -> float:
+        with_lo = min(2 * U16 * scores.largest / unit, (d - columns) * terms.with_lo)
+        return scores.after(columns) / unit + max(with_lo, subnormal) + terms.left_out / unit
+
+    product = scores.after(1) / unit * (1 + 2 * U16)
+    beside = above = cut = 0.0
+    for first in range(0, d, adder.block):
+        columns = min(adder.block, d - first)
+        grain = adder.grain * power_below(max(sum_after(first), product))
+        beside, above = beside + columns * grain, above + columns * max(0.0, grain - terms.grid)
+        cut += 2 * U32 * power_below(sum_after(first + columns))
+    before = 0.0 if terms.grid else 2 * len(_ends(d)) * 16 * truncation(cc) * sum_after(0)  # integers lose nothing
+    return unit * (min(beside, above + terms.spare) + cut + before)
 
 
 def _ends(d: int) -> range:

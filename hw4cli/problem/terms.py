@@ -52,12 +52,23 @@ class Terms:
 
 
 class InTerms(NamedTuple):
-    """Q and K as the operands of a score's products: how often scaling rounds, what of a score the products leave out,
-    and the largest that either's elements become, times what makes a score of a product."""
+    """Q and K as the operands of a score's products, and what that costs.
+
+    scaled: how often scaling rounds each element. common: how often the factor of all scores is rounded. left_out: what
+    of a score the products leave out. largest: that either's elements become. with_lo: the most that a column's two
+    products with a second term are together. unit: what makes a score of a product. By integers, grid: products of two
+    first terms as large as any are multiples of it; spare: where second terms are smaller than they could be, how much
+    finer the products of all columns together may be.
+    """
 
     scaled: int
+    common: int
     left_out: float
     largest: float
+    with_lo: float
+    unit: float = 1.0
+    grid: float = 0.0
+    spare: float = 0.0
 
 
 def by_halves(found: Magnitudes, d: int) -> InTerms | None:
@@ -68,7 +79,8 @@ def by_halves(found: Magnitudes, d: int) -> InTerms | None:
     q_norm, k_norm = found.norms(d)
     x, k = Terms.of(found.q * scaled, q_norm * scaled, d), Terms.of(found.k, k_norm, d)
     left_out = x.rest * k.norm + x.norm * k.rest + x.rest * k.rest + x.second * k.second
-    return InTerms(4, left_out * ALIGNED, max(x.largest, k.largest))
+    with_lo = half_ulp16(x.largest) * k.largest + x.largest * half_ulp16(k.largest)
+    return InTerms(1, 3, left_out * ALIGNED, max(x.largest, k.largest), with_lo * ALIGNED)
 
 
 def by_integers(found: Magnitudes, d: int) -> InTerms | None:
@@ -81,12 +93,12 @@ def by_integers(found: Magnitudes, d: int) -> InTerms | None:
     factor, width = QK_FACTOR * (1 + U32), math.sqrt(d)
     if not max(found.q, found.k) * factor <= 1:
         return None
+    q, k = found.q * factor, found.k * factor
     norms = [norm * factor for norm in found.norms(d)]
-    second = [
-        min(width * half_ulp16(x * factor), U16 * norm + width * LEAST16)
-        for x, norm in zip((found.q, found.k), norms, strict=True)
-    ]
+    of_q, of_k = half_ulp16(q), half_ulp16(k)
+    second = [min(width * x, U16 * norm + width * LEAST16) for x, norm in zip((of_q, of_k), norms, strict=True)]
     rounded = width * (sum(norms) + INTEGER_FINE * sum(second)) / 2 * INTEGER_ONE + d / 2
     left_out = rounded / (INTEGER_ONE**2 * INTEGER_FINE) + second[0] * second[1]
-    to_score = 1 / (QK_FACTOR**2 * width * math.log(2)) * (1 + 3 * U32)
-    return InTerms(6, left_out * to_score, max(found.q, found.k) * factor * to_score)
+    unit = 1 / (QK_FACTOR**2 * width * math.log(2)) * (1 + 3 * U32)
+    spare = 2.0**-10 * width * (width * (of_q + of_k) - sum(second))
+    return InTerms(2, 4, left_out * unit, max(q, k), of_q * k + q * of_k, unit, 4 * of_q * of_k, spare)

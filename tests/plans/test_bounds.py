@@ -161,7 +161,7 @@ def test_the_bound_is_not_silly(d):
 def test_the_assignments_range_is_within_what_is_allowed_on_an_h200():
     for N in (128, 512, 2048, 32768):
         for d in (32, 64):
-            assert bound("split", (3, 3, 3), d, N) <= 2.8e-3
+            assert bound("split", (3, 3, 3), d, N) <= 2.7e-3
             assert bound("split", (3, 3, 3), d, N, replace(DEVICES[90], warpgroups=False)) <= 3.9e-3
     assert bound("split", (3, 3, 3), 128, 4096) > SAFE
     for d in (32, 64, 128):
@@ -226,7 +226,8 @@ def test_a_bound_by_norms_grows_with_them_up_to_that_by_elements(kernel, d):
 def test_norms_bound_the_error_of_the_assignments_data_by_three_thousandths_on_an_h200():
     for N in (128, 512, 2048, 32768):
         for d in (32, 64):
-            assert bound("split", bounds.uniform(d), d, N) <= 2.7e-3 < SAFE
+            assert bound("split", bounds.uniform(d), d, N) <= 2.6e-3 < SAFE
+            assert bound("split8", bounds.uniform(d), d, N) <= 3.25e-3 < SAFE
 
 
 @slow
@@ -239,7 +240,7 @@ def test_rows_of_uniform_data_are_no_longer_than_is_expected():
 @pytest.mark.parametrize("kernel", [*TENSOR, "flash"])
 @pytest.mark.parametrize("d", [32, 64])
 def test_norms_allow_large_elements_that_are_few(kernel, d):
-    q, k, v = spikes(np.random.default_rng(d), 256, d)
+    q, k, v = spikes(np.random.default_rng(d), 256, d, size=14.0)
     found = largest(q, k, v)
     emulated = flash_attention(q, k, v, 256) if kernel == "flash" else None
     error = split_error(kernel, q, k, v)[0] if emulated is None else np.abs(emulated - exact(q, k, v)).max()
@@ -250,9 +251,10 @@ def test_norms_allow_large_elements_that_are_few(kernel, d):
 
 def test_a_step_of_sixteen_columns_may_hold_most_of_a_score():
     """d = 20: the first of two steps is 4/5 of all columns, not a half."""
-    top, lost = 3 * 3 * 20**0.5 / LN2, 2.0**-25 + 2.0**-27
-    steps = sum(2.0 ** math.floor(math.log2(top * share)) for share in (0.8, 1))
-    assert shares("split", (3, 3, 3), 20, 4096).weights["sum of a score"] >= 16 * lost * steps * LN2
+    top = 3 * 3 * 20**0.5 / LN2
+    most, whole = (2.0 ** math.floor(math.log2(top * share)) for share in (0.8, 1))
+    lost = 4 * 2.0**-25 * most + 2.0**-23 * (most + whole)  # four products beside 4/5; then the two sums
+    assert shares("split", (3, 3, 3), 20, 4096).weights["sum of a score"] >= lost * LN2
 
 
 @needs_split
