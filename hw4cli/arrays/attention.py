@@ -36,7 +36,7 @@ from hw4cli.arrays.operand import (
     stream_of,
 )
 from hw4cli.arrays.repeated import FORWARD, Call, Grown, are_plain, call_of
-from hw4cli.arrays.scored import Scored, Words, scored
+from hw4cli.arrays.scored import MOST_INDICES, Scored, Words, scored
 from hw4cli.arrays.sequences import (
     LEFT,
     RIGHT,
@@ -455,14 +455,14 @@ def growing(call: Call, work: Workload, operands: Operands, kernel: str, mask: t
     """The call of q, k, v and o, of which another number of keys makes another call without all checks: those of K, V
     and the mask alone. That is for steps of decoding, each of which has one key more. `mask`: causal, align, scale and
     window, as they were given."""
-    if work.dtype == FLOAT32 or work.score or work.dv or work.sequences:
+    if work.dtype == FLOAT32 or (work.score and work.score.arrays) or work.dv or work.sequences:
         return call
     q, device = operands[0], operands[0].device or 0
     library_name, layout, (causal, align, _, window) = q.library, q.layout, mask
     of_whole, behind = replace(work, causal=False, offset=0, window=0), causal and align == BOTTOM_RIGHT
     half = _opened(device)[0]
     others = OtherKeys(half, work, q.matrix.steps, operands[3].matrix.steps, kernel)
-    strides = call.library.strides
+    strides, most = call.library.strides, MOST_INDICES - 1 if work.score else MOST
 
     def launches(k: Any, v: Any) -> tuple[Prepared, Addresses] | None:
         """For K and V of the same types and on the same device, which is the current one. None where the arrays must be
@@ -470,7 +470,7 @@ def growing(call: Call, work: Workload, operands: Operands, kernel: str, mask: t
         (shape, steps), of_values = (k.shape, strides(k)), (v.shape, strides(v))
         keys, of_k = _readable_keys(shape, steps, layout, work)
         also, of_v = (keys, of_k) if of_values == (shape, steps) else _readable_keys(*of_values, layout, work)
-        if keys != also or not 0 < keys <= MOST:
+        if keys != also or not 0 < keys <= most:
             return None
         asked = Keys(keys, of_k, of_v, keys - work.Nq if behind else 0, work.causal, 0)
         if window is not None:

@@ -123,9 +123,9 @@ class Keys(NamedTuple):
 
 
 class OtherKeys:
-    """Launches for workloads that differ from one, which has one length and no score, in their keys, as steps of
-    decoding do. Numbers of keys that are planned alike share the launches: these ask for strides and sizes, as for
-    addresses."""
+    """Launches for workloads that differ from one, which has one length, in their keys, as steps of decoding do.
+    Numbers of keys that are known to be planned alike, as they are without a score, share the launches: these ask for
+    strides and sizes, as for addresses."""
 
     def __init__(self, kernels: HalfOnGpu, work: Workload, of_q: Steps, of_o: Steps, kernel: str) -> None:
         self._kernels, self._work, self._of_q, self._of_o, self._kernel = kernels, work, of_q, of_o, kernel

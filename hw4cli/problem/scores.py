@@ -67,7 +67,7 @@ class Score:
         change = parsed("score", self.change or SCORE, types, FLOAT)
         return change, parsed("keep", self.keep, types, BOOL) if self.keep else None
 
-    @property
+    @functools.cached_property
     def keeps_slope(self) -> bool:
         """Whether the slope is 1 wherever there is a score: a bias, a mask."""
         return _number(slope_of(self.trees[0])) == 1
