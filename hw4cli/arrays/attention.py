@@ -459,7 +459,7 @@ def growing(call: Call, work: Workload, operands: Operands, kernel: str, mask: t
         return call
     q, device = operands[0], operands[0].device or 0
     library_name, layout, (causal, align, _, window) = q.library, q.layout, mask
-    of_whole, behind = replace(work, causal=False, offset=0, window=0), causal and align == BOTTOM_RIGHT
+    behind = causal and align == BOTTOM_RIGHT
     half = _opened(device)[0]
     others = OtherKeys(half, work, q.matrix.steps, operands[3].matrix.steps, kernel)
     strides, most = call.library.strides, MOST_INDICES - 1 if work.score else MOST
@@ -475,7 +475,7 @@ def growing(call: Call, work: Workload, operands: Operands, kernel: str, mask: t
         asked = Keys(keys, of_k, of_v, keys - work.Nq if behind else 0, work.causal, 0)
         if window is not None:
             try:
-                found = masked(replace(of_whole, Nk=keys), causal, align, window)
+                found = masked(replace(work, Nk=keys, causal=False, offset=0, window=0), causal, align, window)
             except ValueError:
                 return None
             asked = Keys(keys, of_k, of_v, found.offset, found.causal, found.window)

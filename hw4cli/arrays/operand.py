@@ -54,9 +54,9 @@ def operand(name: str, array: Any, layout: str) -> Operand:
     """
     library, dtype, steps, itemsize, address, device = facts_of(name, array)
     check_dimensions(name, array, layout)
-    order = LAYOUTS[layout]
-    shape = tuple(int(array.shape[n]) for n in order)
-    strides = tuple(int(steps[n]) // itemsize if array.shape[n] > 1 else 0 for n in order)
+    order, sizes = LAYOUTS[layout], array.shape
+    shape = tuple([int(sizes[n]) for n in order])
+    strides = tuple([int(steps[n]) // itemsize if sizes[n] > 1 else 0 for n in order])
     return Operand(name, library, dtype, shape, strides, address, device, array, layout)
 
 
