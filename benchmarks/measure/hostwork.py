@@ -136,6 +136,7 @@ def _calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "two slices of a cache", lambda: first(FIRST)
     yield "one row, these keys again", lambda: attention(q, *first(FIRST), enable_gqa=True)
     yield "a step of decoding", step
+    yield "the same step in the next layer", lambda: attention(q, *first(keys), enable_gqa=True)
 
 
 def _pose(torch: Any) -> Callable[..., None]:

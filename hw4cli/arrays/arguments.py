@@ -93,28 +93,29 @@ def checked_workload(
     if 0 in q or 0 in v:
         raise ValueError(f"there is nothing to compute: (batch, heads, N, d) of q and v are {tuple(q)} and {tuple(v)}")
     check_align(align)
-    work = masked(Workload(dtype, batch, heads, kv_heads, Nq, Nk, d, dv=v[3]), causal, align, window)
+    mask = mask_of(Nq, Nk, causal, align, window)
+    work = Workload(dtype, batch, heads, kv_heads, Nq, Nk, d, mask[0], mask[1], window=mask[2], dv=v[3])
     if problem := size_problem(work):
         raise ValueError(problem)
     return work if scale is None else replace(work, scale=_checked_scale(scale))
 
 
-def masked(work: Workload, causal: bool, align: str, window: Window | None = None) -> Workload:
-    """The workload with a mask. Raises ValueError for a window in arrays that are too long for kernels to count in."""
+def mask_of(Nq: int, Nk: int, causal: bool, align: str, window: Window | None) -> tuple[bool, int, int]:
+    """Causal, offset and window of the workload of so many rows and keys. Raises ValueError for a window in arrays
+    that are too long for kernels to count in."""
     if not causal and window is None:
-        return work
-    diagonal = work.Nk - work.Nq if align == BOTTOM_RIGHT else 0  # the key of the first row
+        return False, 0, 0
+    diagonal = Nk - Nq if align == BOTTOM_RIGHT else 0  # the key of the first row
     if window is None:
-        return replace(work, causal=True, offset=diagonal)
-    most = work.Nq + work.Nk
+        return True, diagonal, 0
+    most = Nq + Nk
     if most > MOST // 2:
         raise ValueError(f"Nq and Nk are {most:,} together: with a window they must be at most {MOST // 2:,}")
     left, right = (most if side == ALL else min(side, most) for side in window)
     right = 0 if causal else right
-    found = replace(work, causal=True, offset=diagonal + right, window=left + right + 1)
-    if found.keys_of(work.Nq - 1).start == 0:  # the last row sees the first key, if it is not behind the diagonal
-        found = replace(found, window=0)
-    return found if found.window or causal or len(found.keys_of(0)) < work.Nk else work
+    if Nq + diagonal <= left + 1:  # the last row sees the first key, if it is not behind the diagonal
+        return (True, diagonal + right, 0) if causal or diagonal + right + 1 < Nk else (False, 0, 0)
+    return True, diagonal + right, left + right + 1
 
 
 def checked_window(window: Any) -> Window | None:

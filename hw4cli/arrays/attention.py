@@ -16,7 +16,7 @@ from hw4cli.arrays.arguments import (
     checked_error,
     checked_window,
     checked_workload,
-    masked,
+    mask_of,
     refuse,
 )
 from hw4cli.arrays.float32 import ByRange, Float32OnGpu, Operands
@@ -459,26 +459,32 @@ def growing(call: Call, work: Workload, operands: Operands, kernel: str, mask: t
         return call
     q, device = operands[0], operands[0].device or 0
     library_name, layout, (causal, align, _, window) = q.library, q.layout, mask
-    behind = causal and align == BOTTOM_RIGHT
     half = _opened(device)[0]
     others = OtherKeys(half, work, q.matrix.steps, operands[3].matrix.steps, kernel)
     strides, most = call.library.strides, MOST_INDICES - 1 if work.score else MOST
 
+    last: tuple[Any, tuple[Prepared, Addresses] | None] = None, None  # the next layer of a model asks for the same
+
     def launches(k: Any, v: Any) -> tuple[Prepared, Addresses] | None:
         """For K and V of the same types and on the same device, which is the current one. None where the arrays must be
         checked: that says what is wrong, or copies what kernels cannot read."""
-        (shape, steps), of_values = (k.shape, strides(k)), (v.shape, strides(v))
-        keys, of_k = _readable_keys(shape, steps, layout, work)
-        also, of_v = (keys, of_k) if of_values == (shape, steps) else _readable_keys(*of_values, layout, work)
+        nonlocal last
+        geometry = (k.shape, strides(k)), (v.shape, strides(v))
+        same, found = last
+        if geometry != same:
+            found = checked(*geometry)
+            last = (geometry, found) if found else last
+        return found
+
+    def checked(of_keys: tuple[Any, Any], of_values: tuple[Any, Any]) -> tuple[Prepared, Addresses] | None:
+        keys, of_k = _readable_keys(*of_keys, layout, work)
+        also, of_v = (keys, of_k) if of_values == of_keys else _readable_keys(*of_values, layout, work)
         if keys != also or not 0 < keys <= most:
             return None
-        asked = Keys(keys, of_k, of_v, keys - work.Nq if behind else 0, work.causal, 0)
-        if window is not None:
-            try:
-                found = masked(replace(work, Nk=keys, causal=False, offset=0, window=0), causal, align, window)
-            except ValueError:
-                return None
-            asked = Keys(keys, of_k, of_v, found.offset, found.causal, found.window)
+        try:
+            asked = Keys(keys, of_k, of_v, *mask_of(work.Nq, keys, causal, align, window))
+        except ValueError:
+            return None
         prepared = others.known(asked)
         if prepared is None:
             if is_capturing(library_name) or half is not _opened(device)[0]:

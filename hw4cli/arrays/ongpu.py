@@ -117,8 +117,8 @@ class Keys(NamedTuple):
     number: int
     of_k: Steps
     of_v: Steps
-    offset: int
     causal: bool
+    offset: int
     window: int
 
 
@@ -139,7 +139,7 @@ class OtherKeys:
 
     def prepare(self, asked: Keys) -> tuple[Prepared, Addresses]:
         """The same; compiles the kernel, on the current device. Raises MachineError where it does not run."""
-        keys, of_k, of_v, offset, causal, window = asked
+        keys, of_k, of_v, causal, offset, window = asked
         work = replace(self._work, Nk=keys, offset=offset, causal=causal, window=window)
         if self._together:
             launches = self._kernels.prepared_for_sizes(work, self._of_q, self._of_o, self._kernel)
@@ -152,11 +152,11 @@ class OtherKeys:
 
     def _alike(self, asked: Keys) -> Hashable:
         """Equal for what has the same launches."""
-        keys, _, _, _, causal, window = asked
+        keys, _, _, causal, _, window = asked
         return (-(-keys // self._together), causal, window) if self._together else asked
 
     def _numbers(self, asked: Keys) -> Addresses:
-        keys, of_k, of_v, offset, *_ = asked
+        keys, of_k, of_v, _, offset, _ = asked
         return (*of_k, *of_v, keys + (offset << 32) & MASK) if self._together else ()
 
 

@@ -5,7 +5,7 @@ import pytest
 import scoredcases
 
 from hw4cli import attention, attention_backward
-from hw4cli.arrays.arguments import checked_window, masked
+from hw4cli.arrays.arguments import checked_window, mask_of
 from hw4cli.arrays.attention import check_window
 from hw4cli.errors import MachineError
 from hw4cli.plans.backwardcut import Cut
@@ -123,11 +123,10 @@ def test_a_side_of_fewer_than_no_keys_is_refused():
 
 
 def test_a_window_that_hides_nothing_is_none():
-    work = Workload(FLOAT32, 1, 1, 1, 30, 50, 8)
-    for window in ((49, None), (200, 200), (49, 29)):
-        assert masked(work, False, BOTTOM, checked_window(window)) == work
-    assert masked(work, True, BOTTOM, (49, 3)) == masked(work, True, BOTTOM)
-    assert masked(work, False, BOTTOM, (48, 29)).window
+    for window in ((49, None), (200, 200), (49, 29), None):
+        assert mask_of(30, 50, False, BOTTOM, checked_window(window)) == (False, 0, 0)
+    assert mask_of(30, 50, True, BOTTOM, (49, 3)) == mask_of(30, 50, True, BOTTOM, None) == (True, 20, 0)
+    assert mask_of(30, 50, False, BOTTOM, (48, 29)) == (True, 49, 78)
     assert checked_window((None, -1)) is None
 
 
