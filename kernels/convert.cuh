@@ -67,6 +67,11 @@ __device__ __forceinline__ void convert_chunks(const Chunk& from_k, const Chunk&
     split_chunk(from_v, V_FACTOR, V, top_v);
     UNROLL for (int t = 0; t < PV_PIECES; t++) *(uint4*)(to + (2 + t) * PIECE) = V[t];
 }
+// Whether no block reads the tile that begins with this key: it lies outside of all rows' windows, those of a last block's rows that are
+// not there, too.
+__device__ __forceinline__ bool is_unseen(const Params& p, int key) {
+    return key + BC <= first_key_of(p, 0) || key >= keys_of(p, ceil_div(p.Nq, BR) * BR - 1);
+}
 // The launch that converts K and V of the first batches_of(p) batches, tile by tile: eight columns a thread, CONVERT_CHUNKS times at
 // most. Keys past the end become zeros.
 template <class Batches> __device__ __forceinline__ void convert(const Params& p, Batches batches_of) {
@@ -81,6 +86,7 @@ template <class Batches> __device__ __forceinline__ void convert(const Params& p
         const long long tile = e / (BC * CHUNKS), batch = tile / tiles;
         const int r = e / CHUNKS % BC, c = e % CHUNKS, row = (tile - batch * tiles) * BC + r;
         if (batch >= batches) break;
+        if (WINDOW && is_unseen(p, row - r)) continue;
         const Chunk from_k = load_chunk(row_of(p.k, batch, row), c, row < p.Nk);
         const Chunk from_v = load_chunk(row_of(p.v, batch, row), c, row < p.Nk);
         convert_chunks(from_k, from_v, p.tiles, tile, r, c, of_k, top_v);

@@ -89,6 +89,7 @@ __device__ __forceinline__ int end_scores(const RowState& r, Scores S) {
     return top;
 }
 // Whether one of the warp's scores has grown so far that its P could pass 2^GROWN.
+constexpr int OUTGROWN = 0x7fffffff;
 __device__ __forceinline__ bool outgrown(int top) { return ANY(top > __float_as_int(GROWN)); }
 // No weight for keys that a row may not see; `mask` is that of the sub-tile and of the warp's rows.
 __device__ __forceinline__ void apply(const Mask& mask, Scores* S) {
@@ -98,8 +99,9 @@ __device__ __forceinline__ void apply(const Mask& mask, Scores* S) {
             if (!mask.allows(i * 16 + fragment_row(e), (t * SL + n) * 8 + fragment_column(e)))
                 S[t][i][n][e] = MINUS_INFINITY;
 }
-// The rows' maximum becomes m; S, O and l follow, by what m really changed in float32.
-__device__ __forceinline__ void rescale(RowState& r, Scores* S, bool first) {
+// The rows' maximum becomes m; S, O and l follow, by what m really changed in float32. `first`: there were no keys before; WINDOW: for
+// the rows that begin here there were none either.
+__device__ __forceinline__ void rescale(RowState& r, Scores* S, bool first, const Mask& mask) {
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
         float top = MINUS_INFINITY;
         UNROLL for (int t = 0; t < SLICES; t++) UNROLL for (int n = 0; n < SL; n++)
@@ -107,9 +109,10 @@ __device__ __forceinline__ void rescale(RowState& r, Scores* S, bool first) {
         top = lanes_max<4>(top);
         const float old = r.base[i][h];
         if (CAUSAL && top == MINUS_INFINITY) continue;  // the row sees no key here: its base stays, its P are 0
-        r.base[i][h] += first ? BIAS - top : fminf(0, BIAS - top);
+        const bool begins = first || mask.begins(i * 16 + fragment_row(2 * h));
+        r.base[i][h] += begins ? BIAS - top : fminf(0, BIAS - top);
         const float change = r.base[i][h] - old;
-        const float shrink = first ? 0 : exp2_fast(change);  // first: nothing is there to shrink, and 2^change may be inf
+        const float shrink = begins ? 0 : exp2_fast(change);  // begins: nothing is there to shrink, and 2^change may be inf
         r.l[i][2 * h] *= shrink;
         UNROLL for (int t = 0; t < SLICES; t++) UNROLL for (int n = 0; n < SL; n++)
             S[t][i][n][2 * h] += change, S[t][i][n][2 * h + 1] += change;

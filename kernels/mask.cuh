@@ -53,6 +53,9 @@ struct Mask {
     __device__ __forceinline__ bool allows(int row, int key) const {
         return key < keys && (!CAUSAL || key <= last + row) && (!WINDOW || key > last + row - window);
     }
+    // WINDOW: whether a row sees none of the keys before these; whether the first key of one of the first `rows` rows is among these.
+    __device__ __forceinline__ bool begins(int row) const { return WINDOW && last + row >= window - 1; }
+    __device__ __forceinline__ bool begins_any(int count, int rows) const { return begins(rows - 1) && !begins(-count); }
     // Whether a row sees one of the keys.
     __device__ __forceinline__ bool allows_any(int row) const {
         return WINDOW ? min(keys - 1, last + row) > max(-1, last + row - window) : allows(row, 0);

@@ -16,6 +16,7 @@
 
 static_assert(!WARPGROUPS, "a plan for mma.sync");
 static_assert(PROMOTION % BC == 0, "accumulators are promoted between tiles");
+static_assert(!WINDOW || BR + BC <= PROMOTION, "all rows have begun before that");
 
 // ---- The ring of tiles
 
@@ -241,7 +242,10 @@ __device__ __forceinline__ void attend(const Params& p) {
     for (int stage = 0; stage < ring.stages; stage++) {
         UNROLL for (int u = 0; u < SUBS; u++) {
             const int sub = stage * SUBS + u, left = ring.keys - sub * SUB;
-            const Mask mask{left, all.last - sub * SUB};
+            Mask mask{left, all.last - sub * SUB};
+#if WINDOW
+            mask.window = p.window;
+#endif
             if (mask.is_empty()) break;
             const unsigned v_at = ring.at(stage) + v_lane + u * SUB * ROW;
             unsigned k_at = ring.at(stage) + k_lane + (u + 1) * SUB * ROW;
@@ -252,21 +256,23 @@ __device__ __forceinline__ void attend(const Params& p) {
             // INT8: the first slice behind those
             const unsigned behind = u + 2 < SUBS ? k_at + SUB * ROW : next_k + (u + 2 - SUBS) * SUB * ROW;
             top = max(top, end_scores(r, S[SLICES - 1], unit));
-            if (!mask.is_full(SUB)) apply(mask, S);
-            // Lazy rescaling: only when a score has grown so far that P could pass 2^GROWN; always for the first sub-tile.
+            if (!mask.is_full(SUB, 16 * MI)) apply(mask, S);
+            // Lazy rescaling: only when a score has grown so far that P could pass 2^GROWN; always for the first sub-tile, and where
+            // rows begin.
+            if (mask.begins_any(SUB, 16 * MI)) top = OUTGROWN;
             if (__builtin_expect(sub == 0 || outgrown(top), 0)) {
                 if (SKEW) {
                     UNROLL for (int c = 0; c < NO / 2; c++) add_values(r, before, c, v_before);
                     before = {};
                 }
-                rescale(r, S, sub == 0);
+                rescale(r, S, sub == 0, mask);
                 if (!SMALL_FIRST && sub > 0) {  // a sum that began far from m lost digits: again, from the new m
                     UNROLL for (int t = 0; t < SLICES; t++) {
                         begin_scores(r, S[t]);
                         UNROLL for (int n = 0; n < SCORE_STEPS; n++)
                             add_scores(r, S[t], n, ring.at(stage) + k_lane + u * SUB * ROW + t * SLICE);
                     }
-                    if (!mask.is_full(SUB)) apply(mask, S);
+                    if (!mask.is_full(SUB, 16 * MI)) apply(mask, S);
                 }
             }
             if (BULK && INT8 && u == 0 && stage > 0) ring.release(stage - 1);  // all products with its V have been issued

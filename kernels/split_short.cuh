@@ -107,14 +107,14 @@ __device__ __forceinline__ void attend(const Params& p) {
     zero(r);
     r.base[0][0] = r.base[0][1] = 0;
 #pragma unroll 1
-    for (int first_key = 0; first_key < last_key(p, t); first_key += BC) {
+    for (int first_key = t.first_key; first_key < last_key(p, t); first_key += BC) {
         const int keys = last_key(p, t) - first_key;
-        if (first_key > 0) __syncthreads();
+        if (first_key > t.first_key) __syncthreads();
         absmax.begin(p.absmax, 0);
         unsigned top_q = 0, top_k = 0, top_v = 0;
         const Loads from_k = load_tile(k + first_key * D, keys);
         Loads from_v;
-        if (first_key == 0) {
+        if (first_key == t.first_key) {
             const Loads from_q = load_tile(q, p.Nq - t.row0);
             if (AT_ONCE) from_v = load_tile(v, keys);
             make_ones(ones);
@@ -145,9 +145,9 @@ __device__ __forceinline__ void attend(const Params& p) {
             if (ONE_TILE) fence_registers(r);
             const int top = end_scores(r, S);
             const Mask mask = mask_at(p, t.row0 + warp_row(), first_key + n, keys - n);
-            if (!mask.is_full(SUB)) apply(mask, &S);
-            const bool first = first_key + n == 0;
-            if (first || outgrown(top)) rescale(r, &S, first);
+            if (!mask.is_full(SUB, 16)) apply(mask, &S);
+            const bool first = first_key + n == t.first_key;
+            if (first || mask.begins_any(SUB, 16) || outgrown(top)) rescale(r, &S, first, mask);
             Probabilities P;
             UNROLL for (int j = 0; j < SL; j++) exponentiate(r, S, 0, j, P);
             issue_values(r, P, base + 2 * PIECE + n * ROW, ones);

@@ -29,6 +29,7 @@ static_assert(ARRIVING_AT + THREADS / 32 * 3 * 8 <= RING_AT, "barriers lie befor
 static_assert(MI == 1 && WORKERS == 128 * GROUPS && BR == 64 * GROUPS, "a consumer warpgroup for each 64 rows, and a producer");
 static_assert(ONES_AT % 1024 == 0 && Q_AT % 1024 == 0, "tiles begin at multiples of 1024");
 static_assert(SUB == BC, "a tile's scores are in registers at once");
+static_assert(!WINDOW || BR + BC <= PROMOTION, "all rows have begun before sums are promoted");
 
 // The ring: tile n lies in buffer n % STAGES.
 struct Tiles {
@@ -185,12 +186,14 @@ __device__ __forceinline__ void begin_m(RowState& r, const Scores S) {
 struct Rescale {
     float by[2];
     bool due;
-    __device__ __forceinline__ void raise_m(RowState& r, Scores S) {
+    __device__ __forceinline__ void raise_m(RowState& r, Scores S, const Mask& mask) {
         UNROLL for (int h = 0; h < 2; h++) {
             const float top = row_top(S, h), old = r.base[0][h];
-            if (!CAUSAL || top > MINUS_INFINITY) r.base[0][h] += fminf(0, BIAS - top);  // else no key: its base stays
+            const bool begins = mask.begins(fragment_row(2 * h));  // O and l are 0, and 2^change may be inf
+            if (!CAUSAL || top > MINUS_INFINITY)  // else no key: its base stays
+                r.base[0][h] += begins ? BIAS - top : fminf(0, BIAS - top);
             const float change = r.base[0][h] - old;
-            by[h] = exp2_fast(change);
+            by[h] = begins ? 0 : exp2_fast(change);
             UNROLL for (int n = 0; n < SL; n++) S[0][n][2 * h] += change, S[0][n][2 * h + 1] += change;
         }
     }
@@ -262,7 +265,9 @@ struct Consumer {
         const Sums sums{tiles.base + SUMS_AT};
         Probabilities P;
         auto mask_tail = [&](int j) {
-            if (const Mask mask = mine.after(j * BC); !mask.is_full(BC)) apply(mask, (Scores*)&S);
+            const Mask mask = mine.after(j * BC);
+            if (!mask.is_full(BC, 16)) apply(mask, (Scores*)&S);
+            return mask;
         };
         zero(r);
         if (INT8) multiply(S, unit_of(p));
@@ -287,10 +292,10 @@ struct Consumer {
             wgmma_wait<1 + INT8>();
             fence_registers(S[0]); ENDS(SCORING, consumed); BEGINS(WEIGHING, consumed);
             const int top = add_base(r, S, unit_of(p));
-            mask_tail(j);
+            const Mask mask = mask_tail(j);
             Rescale rescale;
-            rescale.due = outgrown(top);
-            if (__builtin_expect(rescale.due, 0)) rescale.raise_m(r, S);
+            rescale.due = mask.begins_any(BC, 16) || outgrown(top);
+            if (__builtin_expect(rescale.due, 0)) rescale.raise_m(r, S, mask);
             exponentiate(S);
             wgmma_wait<0>();
             fence_registers(r); ENDS(ADDING, consumed - 1);

@@ -134,8 +134,8 @@ def test_the_pages_cite_the_lines_on_which_their_mistakes_stand():
     assert f"at barrier.cu:{used} what thread 0 wrote\n    at barrier.cu:{stored}," in check
     assert f"Lines {stored} and {used} are where" in check
     assert f"at odd.cu:{line_of('*(float4*)(to + row_at(i)', odd)} whose" in check
-    assert "const Mask mask{left, " in (ROOT / "kernels/split_mma.cuh").read_text()
-    assert "`const Mask mask{left + 1, …}`" in check
+    assert "            Mask mask{left, " in (ROOT / "kernels/split_mma.cuh").read_text()
+    assert "`Mask mask{left + 1, …}`" in check
     after_the_tile = line_of("float s = 0.0f;", mine) + 1  # the page gives the file a line with another tile
     assert f"mine.cu:{after_the_tile}: identifier" in own
 

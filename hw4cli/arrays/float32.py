@@ -158,9 +158,7 @@ class Float32OnGpu:
         kernels, why = candidates(kernel, self.gpu.props, self.gpu.name, work.d, work.Nk, work.causal)
         keys = work.Nk
         if work.window:
-            named = () if kernel == AUTO else (kernel,)
-            able = (name for name in kernels if name in (DEFAULT, FALLBACK))
-            kernels, keys = tuple(dict.fromkeys((*named, *able))), _keys_of_bound(work)
+            kernels, keys = tuple(name for name in kernels if VARIANTS[name].windows), _keys_of_bound(work)
         if not has_usual_scale(work):
             kernels = tuple(name for name in kernels if VARIANTS[name].any_scale)
         if not kernels:

@@ -69,11 +69,13 @@ CAUSAL = (
 )
 CAUSAL_SOME = (some_rows(1, 200, 64, 65, 70, causal=True),)
 CAUSAL_LONG = tuple(replace(shape, causal=True) for shape in LONG)
-# Windows, for kernels that compute them: tails, one key alone, tiles of which some rows see no key and others do.
+# Windows, for kernels that compute them: tails, one key alone, tiles of which some rows see no key and others do; and
+# more keys than blocks convert themselves.
 WINDOWS = (
     replace(Workload.one_head(2, 131, 64, causal=True), window=40),
     replace(Workload.one_head(1, 290, 36, causal=True), window=1),
     replace(some_rows(1, 200, 64, 65, 70, causal=True), window=90),
+    replace(some_rows(1, 700, 64, 440, 120, causal=True), window=75),
 )
 ALL_FULL = (*SHAPES, *LONG, *PROMOTED, *HUGE_SHAPES)
 ALL_CAUSAL = (*CAUSAL, *CAUSAL_SOME, *CAUSAL_LONG, *WINDOWS)

@@ -341,6 +341,7 @@ def _variant(name: str, idea: str, held: Pieces, error_bound: float, **known: An
         proven=True,
         automatic=True,
         lse=True,
+        windows=True,
         **known,
     )
 

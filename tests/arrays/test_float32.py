@@ -157,8 +157,8 @@ def test_arrays_that_the_range_check_cannot_read_are_read_by_the_host(gpu, monke
 
 
 def test_nothing_is_read_where_one_kernel_alone_may_answer(gpu):
-    """A window, and another scale than 1/sqrt(d)."""
-    hw4cli.attention(*tensors(), causal=True, window=(8, 0), scale=0.3)
+    """Changed scores."""
+    hw4cli.attention(*tensors(), causal=True, window=(8, 0), softcap=3.0)
     assert {*gpu.launched} == {"flash"} and gpu.passed_over == []
 
 
@@ -227,6 +227,17 @@ def test_integers_multiply_long_rows_only_with_the_usual_scale(scale, kernel):
     work = Workload.square("float32", 1, 2, 4096, 64)
     work = replace(work, scale=scale or work.scale)
     assert hopper.kernel(work, (), AUTO, None, (2.9, 2.9, 2.9), None) == kernel
+
+
+@pytest.mark.parametrize(("d", "first"), [(64, "split8"), (32, "split")])
+def test_windows_are_computed_by_tensor_cores_where_all_keys_are(d, first):
+    hopper = Float32OnGpu(SimpleNamespace(props=DEVICES[90], name="NVIDIA H200"))
+    plain = Workload.square("float32", 1, 2, 8192, d, causal=True)
+    for window in (1, 1024, 6000):
+        work = replace(plain, window=window)
+        assert hopper._listed(work, AUTO).kernels == hopper._listed(plain, AUTO).kernels
+        assert hopper.kernel(work, (), AUTO, None, (2.9, 2.9, 2.9), None) == first
+        assert hopper.kernel(work, (), AUTO, None, (30, 30, 30), None) == "float64"
 
 
 def test_a_mask_is_left_out_only_where_every_row_sees_every_key():
