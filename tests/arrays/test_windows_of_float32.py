@@ -3,10 +3,12 @@ finding, whatever the scores are where a row's keys come late."""
 
 from dataclasses import replace
 
+import faketorch
 import numpy as np
 import pytest
 from slow import quick_of_each, slow
 
+import hw4cli
 from hw4cli.emulator.build import RACE, shared_object
 from hw4cli.emulator.library import Library
 from hw4cli.plans.bounds import bound
@@ -98,3 +100,30 @@ def test_a_window_of_all_keys_gives_the_bits_of_none(way):
         library = Library(shared_object(kernel_path(plan.source), plan.defines, cc, 32, RACE))
         found.append(library.run(plan, given, window=window).o)
     assert np.array_equal(*found)
+
+
+@slow
+@pytest.mark.parametrize(("cc", "kernel", "allowed"), [(90, "split", 3e-3), (80, "exact", 1e-5)])
+def test_calls_have_rows_without_keys_and_heads_that_share_keys(monkeypatch, cc, kernel, allowed):
+    """As the CPU computes them."""
+    gpu, rng = faketorch.install_kernels(monkeypatch), np.random.default_rng(1)
+    gpu.props = DEVICES[cc]
+    for Nq, Nk, window, align in (
+        (700, 560, (25, 0), "bottom-right"),
+        (700, 560, (25, 9), "top-left"),
+        (5, 600, (99, 0), "bottom-right"),
+    ):
+        shapes = (1, 2, Nq, 32), (1, 1, Nk, 32), (1, 1, Nk, 32)
+        arrays = [rng.standard_normal(shape).clip(-3, 3).astype(np.float32) for shape in shapes]
+        asked = {"window": window, "align": align, "return_lse": True}
+        o, lse = hw4cli.attention(*map(aligned, arrays), kernel=kernel, **asked)
+        right, sums = hw4cli.attention(*arrays, **asked)
+        assert {*gpu.launched} == {kernel}
+        assert np.abs(o.array - right).max() <= allowed
+        np.testing.assert_allclose(lse.array, sums, atol=allowed)
+
+
+def aligned(array):
+    made = faketorch.empty(array.shape, faketorch.DType(array.dtype.name), None)
+    made.array[...] = array
+    return made
