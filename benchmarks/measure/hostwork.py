@@ -28,6 +28,7 @@ from hw4cli.errors import MachineError
 
 CALLS, WARM_UP = 20, 40
 CAPACITY, FIRST = 2000, 1000  # keys of a cache, and of the first step of decoding
+BATCHES = 4  # of several lengths
 DRIVER = r"""
 #include <string.h>
 #include <valgrind/callgrind.h>
@@ -137,6 +138,20 @@ def _calls() -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "one row, these keys again", lambda: attention(q, *first(FIRST), enable_gqa=True)
     yield "a step of decoding", step
     yield "the same step in the next layer", lambda: attention(q, *first(keys), enable_gqa=True)
+    q, numbers = torch.zeros(BATCHES, 32, 1, 128, dtype=torch.bfloat16), list(range(FIRST, FIRST + BATCHES))
+    padded = [torch.zeros(BATCHES, 8, CAPACITY, 128, dtype=torch.bfloat16) for _ in "kv"]
+
+    def grow(kind: Callable[[list[int]], Any]) -> None:
+        numbers[:] = [number + 1 for number in numbers]
+        attention(q, *padded, enable_gqa=True, lengths=kind(numbers))
+
+    remember(q, *padded, enable_gqa=True, lengths=numbers)
+    yield "a step of several lengths", lambda: grow(list)
+    yield (
+        "the same step of several lengths in the next layer",
+        lambda: attention(q, *padded, enable_gqa=True, lengths=numbers),
+    )
+    yield "a step of several lengths in a tensor", lambda: grow(torch.tensor)
 
 
 def _pose(torch: Any) -> Callable[..., None]:

@@ -35,7 +35,7 @@ from hw4cli.arrays.operand import (
     operand,
     stream_of,
 )
-from hw4cli.arrays.repeated import FORWARD, Call, Grown, are_plain, call_of
+from hw4cli.arrays.repeated import FORWARD, Call, Found, Grown, are_plain, call_of
 from hw4cli.arrays.scored import MOST_INDICES, Scored, Words, scored
 from hw4cli.arrays.sequences import (
     LEFT,
@@ -52,15 +52,24 @@ from hw4cli.arrays.sequences import (
 )
 from hw4cli.arrays.staged import Staged, are_loadable
 from hw4cli.device.gpu import Gpu, import_cupy
-from hw4cli.device.launcher import Addresses, Prepared, forgets
+from hw4cli.device.launcher import Prepared, forgets
 from hw4cli.plans.dispatch import AUTO
-from hw4cli.plans.kernels16 import ENTRIES16, KERNELS16, check_on_cpu, kernel_within, takes_sequences, takes_values
+from hw4cli.plans.kernels16 import (
+    ENTRIES16,
+    KERNELS16,
+    check_on_cpu,
+    kernel_within,
+    length_step,
+    takes_sequences,
+    takes_values,
+)
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.launch import Steps
 from hw4cli.plans.plan import Kernel
-from hw4cli.problem.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, MOST, Workload
+from hw4cli.problem.workload import BFLOAT16, BOTTOM_RIGHT, FLOAT16, FLOAT32, MOST, Span, Workload
 
 DTYPES = (FLOAT16, BFLOAT16, FLOAT32)
+NO_SPANS: tuple[Span, ...] = ()
 
 
 class Depending(NamedTuple):
@@ -153,11 +162,15 @@ def attention(
         said = words.kind
         given = given if said is None else (q, k, v, *words.beside)
     options: Any = None
+    kin: Any = None  # the options but for lengths, in which steps of decoding differ
     if flags and out is None and said is not None:
         options = causal, align, scale, layout, kernel, max_error, bounds, return_lse, window, *numbers, *said
+        if numbers and words is None:
+            kin = (*options[:9], *numbers.kind)
     if options and not not_supported and are_plain(options[:6], bounds):
-        call = FORWARD.find(options, given)
-        made = call.run(*given) if call is not None else None
+        call = FORWARD.find(options, given, kin)
+        of_lengths = call is not None and kin is not None and call.grown is not None
+        made = call.run(*given, *((numbers,) if of_lengths else ())) if call is not None else None
         if made is not None:
             return made if return_lse else made[0]
     else:
@@ -169,7 +182,7 @@ def attention(
         return _of_sequences(
             given,
             numbers,
-            options,
+            options and (options, kin),
             out,
             bounds,
             causal=causal,
@@ -234,9 +247,10 @@ def _of_sequences(
     **options: Any,
 ) -> Any:
     """What `attention` returns for sequences of several lengths: all arguments are checked before any is computed.
-    `given`: q, k, v and the arrays beside them. `key`: of a call that may be remembered, else None."""
+    `given`: q, k, v and the arrays beside them. `key`: of a call that may be remembered, and of its kin, else None."""
     packed, arrays = numbers.packed, given[:3]
-    operands = tuple(four_dimensions(name, x, layout, packed) for name, x in zip("qkv", arrays, strict=True))
+    of_q, of_k, of_v = (four_dimensions(name, x, layout, packed) for name, x in zip("qkv", arrays, strict=True))
+    operands = of_q, of_k, of_v
     work = workload_of(operands, *(options[name] for name in ("causal", "align", "scale", "window")))
     sequences = sequences_of(work.batch, work.Nq, work.Nk, numbers)
     reach = checked_bounds(bounds)
@@ -269,7 +283,11 @@ def _of_sequences(
         if each.sequences:
             launches = attention_on_gpu(each, (*operands, o), lse, options["kernel"], allowed, reach, changes.views)
             if key and isinstance(launches, Prepared):
-                FORWARD.put(key, given, call_of(like_q, launches, (result,), lse, gaps, changes.ways))
+                call, (exact, kin) = call_of(like_q, launches, (result,), lse, gaps, changes.ways), key
+                if call and kin and allowed is None:
+                    mask = options["causal"], options["align"], options["scale"], options["window"]
+                    call = growing(call, each, (*operands, o), options["kernel"], mask, packed)
+                FORWARD.put(exact, given, call, kin)
         return result if lse is None else (result, lse)
     for part in sequences.parts:
         q, out = (part_of(x, layout, sequences, part) for x in (arrays[0], result))
@@ -451,49 +469,62 @@ def _call(launches: Prepared | Depending, operands: Operands, lse: Any, changes:
     return call_of(q, launches, (o,), lse, ways=changes.ways)
 
 
-def growing(call: Call, work: Workload, operands: Operands, kernel: str, mask: tuple[Any, ...]) -> Call:
-    """The call of q, k, v and o, of which another number of keys makes another call without all checks: those of K, V
-    and the mask alone. That is for steps of decoding, each of which has one key more. `mask`: causal, align, scale and
-    window, as they were given."""
-    if work.dtype == FLOAT32 or (work.score and work.score.arrays) or work.dv or work.sequences:
+def growing(
+    call: Call, work: Workload, operands: Operands, kernel: str, mask: tuple[Any, ...], packed: bool = False
+) -> Call:
+    """The call of q, k, v and o, of which another number of keys makes another call without all checks: those of K, V,
+    the mask and lengths of sequences alone. That is for steps of decoding, each of which has one key more. `mask`:
+    causal, align, scale and window, as they were given. `packed`: the arrays have no batch."""
+    if work.dtype == FLOAT32 or (work.score and work.score.arrays) or work.dv:
         return call
     q, device = operands[0], operands[0].device or 0
+    if work.sequences and not length_step(work, _opened(device)[0].gpu.props):
+        return call
     library_name, layout, (causal, align, _, window) = q.library, q.layout, mask
     half = _opened(device)[0]
     others = OtherKeys(half, work, q.matrix.steps, operands[3].matrix.steps, kernel)
     strides, most = call.library.strides, MOST_INDICES - 1 if work.score else MOST
 
-    last: tuple[Any, tuple[Prepared, Addresses] | None] = None, None  # the next layer of a model asks for the same
+    last: tuple[Any, Found | None] = None, None  # the next layer of a model asks for the same
 
-    def launches(k: Any, v: Any) -> tuple[Prepared, Addresses] | None:
+    def launches(k: Any, v: Any, numbers: Asked | None = None) -> Found | None:
         """For K and V of the same types and on the same device, which is the current one. None where the arrays must be
         checked: that says what is wrong, or copies what kernels cannot read."""
         nonlocal last
-        geometry = (k.shape, strides(k)), (v.shape, strides(v))
+        given = (k.shape, strides(k)), (v.shape, strides(v)), numbers
         same, found = last
-        if geometry != same:
-            found = checked(*geometry)
-            last = (geometry, found) if found else last
+        if given != same:
+            found = checked(*given)
+            last = (given, found) if found else last
         return found
 
-    def checked(of_keys: tuple[Any, Any], of_values: tuple[Any, Any]) -> tuple[Prepared, Addresses] | None:
+    def checked(of_keys: tuple[Any, Any], of_values: tuple[Any, Any], numbers: Asked | None) -> Found | None:
+        if packed:
+            of_keys, of_values = (((1, *shape), (0, *steps)) for shape, steps in (of_keys, of_values))
         keys, of_k = _readable_keys(*of_keys, layout, work)
         also, of_v = (keys, of_k) if of_values == of_keys else _readable_keys(*of_values, layout, work)
         if keys != also or not 0 < keys <= most:
             return None
         try:
-            asked = Keys(keys, of_k, of_v, *mask_of(work.Nq, keys, causal, align, window))
+            hides, offset, width = mask_of(work.Nq, keys, causal, align, window)
+            spans, gaps = NO_SPANS, False
+            if numbers is not None:
+                sequences = sequences_of(work.batch, work.Nq, keys, numbers)
+                spans, gaps, offset = sequences.masked(hides, offset, align), not sequences.fills_rows, 0
+                if not spans:
+                    return None
         except ValueError:
             return None
+        asked = Keys(keys, of_k, of_v, hides, offset, width, spans)
         prepared = others.known(asked)
         if prepared is None:
             if is_capturing(library_name) or half is not _opened(device)[0]:
                 return None
             import_cupy().cuda.runtime.setDevice(device)  # a thread that has called nothing yet has no context
             prepared = others.prepare(asked)
-        return prepared if prepared[0].is_filled else None
+        return (*prepared, gaps) if prepared[0].is_filled else None
 
-    return call._replace(grown=Grown(LAYOUTS[layout][2], launches))
+    return call._replace(grown=Grown(LAYOUTS[layout][2] - packed, launches))
 
 
 def _readable_keys(shape: Any, strides: Any, layout: str, work: Workload) -> tuple[int, Steps]:

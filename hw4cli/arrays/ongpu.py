@@ -14,10 +14,10 @@ from hw4cli.device.tuning.store import Tilings, machine_of
 from hw4cli.errors import MachineError
 from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.half import MAP_BYTES, Arrays
-from hw4cli.plans.kernels16 import ENTRIES16, arguments16, kernel16, key_step, plan16
+from hw4cli.plans.kernels16 import ENTRIES16, are_many, arguments16, kernel16, key_step, length_step, plan16, table16
 from hw4cli.plans.launch import Box, Matrix, Steps
 from hw4cli.plans.plan import DeviceProperties, Plan
-from hw4cli.problem.workload import Workload
+from hw4cli.problem.workload import Span, Workload
 
 # CUtensorMapDataType, CUtensorMapSwizzle (128 bytes), CUtensorMapL2promotion (256 bytes) of the driver's API.
 FLOAT16_TENSOR, BFLOAT16_TENSOR, SWIZZLE_128, PROMOTE_256 = 6, 9, 3, 3
@@ -82,11 +82,10 @@ class HalfOnGpu:
         self.gpu.functions(planned)
         return planned
 
-    def prepared_for_sizes(self, work: Workload, of_q: Steps, of_o: Steps, kernel: str) -> Prepared:
+    def prepared_for_sizes(self, work: Workload, planned: Plan, of_q: Steps, of_o: Steps) -> Prepared:
         """The launches for all numbers of keys that are planned as this one is, and for K and V of any strides: behind
         the address of O they ask for these strides, and for a word of the number of keys and, in its upper half, the
         mask's offset. Kernels that plan so have both in one word."""
-        planned = self.planned(work, kernel)
 
         def make(numbers: Addresses) -> bytes:
             q, k, v, o, *steps, sizes, lse, scratch = numbers
@@ -112,7 +111,8 @@ class HalfOnGpu:
 
 
 class Keys(NamedTuple):
-    """What calls may differ in that meet the same Q: how many keys, how these and the values lie, and the mask."""
+    """What calls may differ in that meet the same Q: how many keys, how these and the values lie, the mask, and the
+    sequences, where these are of several lengths."""
 
     number: int
     of_k: Steps
@@ -120,44 +120,68 @@ class Keys(NamedTuple):
     causal: bool
     offset: int
     window: int
+    sequences: tuple[Span, ...] = ()
+
+
+class Other(NamedTuple):
+    """Launches for other keys, their plan, and whether they ask for strides and sizes, as for addresses."""
+
+    launches: Prepared
+    planned: Plan
+    asks: bool
 
 
 class OtherKeys:
-    """Launches for workloads that differ from one, which has one length, in their keys, as steps of decoding do.
-    Numbers of keys that are known to be planned alike, as they are without a score, share the launches: these ask for
-    strides and sizes, as for addresses."""
+    """Launches for workloads that differ from one in their keys, as steps of decoding do. Numbers of keys that are
+    known to be planned alike, as they are without a score, share the launches: these ask for strides and sizes. So do
+    lengths of sequences of few rows, which stand in a table; where their keys are not split, for the same arrays alone:
+    launches have tensor maps of these."""
 
     def __init__(self, kernels: HalfOnGpu, work: Workload, of_q: Steps, of_o: Steps, kernel: str) -> None:
         self._kernels, self._work, self._of_q, self._of_o, self._kernel = kernels, work, of_q, of_o, kernel
-        self._together = key_step(work, kernels.gpu.props, kernel)
-        self._known: dict[Hashable, Prepared] = {}
+        props = kernels.gpu.props
+        self._together = length_step(work, props) if work.sequences else key_step(work, props, kernel)
+        self._known: dict[Hashable, Other] = {}
 
-    def known(self, asked: Keys) -> tuple[Prepared, Addresses] | None:
-        """The launches, and what they ask for behind the address of O; None if they are yet to be prepared."""
-        launches = self._known.get(self._alike(asked))
-        return None if launches is None else (launches, self._numbers(asked))
+    def known(self, asked: Keys) -> tuple[Prepared, Addresses, bytes] | None:
+        """The launches, what they ask for behind the address of O, and their table; None if they are yet to be
+        prepared."""
+        alike = self._alike(asked)
+        other = self._known.get(alike)
+        if other is None and asked.sequences:
+            other = self._known.get((alike, asked[:-1]))
+        return None if other is None else self._filled(other, asked)
 
-    def prepare(self, asked: Keys) -> tuple[Prepared, Addresses]:
+    def prepare(self, asked: Keys) -> tuple[Prepared, Addresses, bytes]:
         """The same; compiles the kernel, on the current device. Raises MachineError where it does not run."""
-        keys, of_k, of_v, causal, offset, window = asked
-        work = replace(self._work, Nk=keys, offset=offset, causal=causal, window=window)
-        if self._together:
-            launches = self._kernels.prepared_for_sizes(work, self._of_q, self._of_o, self._kernel)
+        keys, of_k, of_v, causal, offset, window, sequences = asked
+        work = replace(self._work, Nk=keys, offset=offset, causal=causal, window=window, sequences=sequences)
+        planned, alike = self._kernels.planned(work, self._kernel), self._alike(asked)
+        asks = self._together > 0 and ENTRIES16[planned.variant].key_step is not None
+        if asks:
+            launches = self._kernels.prepared_for_sizes(work, planned, self._of_q, self._of_o)
         else:
             launches = self._kernels.prepared(work, (self._of_q, of_k, of_v, self._of_o), self._kernel)
         if len(self._known) >= REMEMBERED:
             self._known = {}
-        self._known[self._alike(asked)] = launches
-        return launches, self._numbers(asked)
+        self._known[(alike, asked[:-1]) if sequences and not asks else alike] = other = Other(launches, planned, asks)
+        return self._filled(other, asked)
 
     def _alike(self, asked: Keys) -> Hashable:
-        """Equal for what has the same launches."""
-        keys, _, _, causal, _, window = asked
-        return (-(-keys // self._together), causal, window) if self._together else asked
+        """Equal for what has the same launches, if these ask for sizes."""
+        keys, _, _, causal, _, window, sequences = asked
+        if not self._together:
+            return asked
+        if not sequences:
+            return -(-keys // self._together), causal, window
+        most = max([span.keys for span in sequences])
+        return -(-most // self._together), causal, window, are_many(most), *[span.rows for span in sequences]
 
-    def _numbers(self, asked: Keys) -> Addresses:
-        keys, of_k, of_v, _, offset, _ = asked
-        return (*of_k, *of_v, keys + (offset << 32) & MASK) if self._together else ()
+    def _filled(self, other: Other, asked: Keys) -> tuple[Prepared, Addresses, bytes]:
+        launches, planned, asks = other
+        keys, of_k, of_v, _, offset, _, sequences = asked
+        table = table16(sequences, self._work, planned) if sequences else b""
+        return launches, (*of_k, *of_v, keys + (offset << 32) & MASK) if asks else (), table
 
 
 def _argument(work: Workload, planned: Plan, steps: tuple[Steps, ...]) -> Make:

@@ -207,12 +207,17 @@ class Way(NamedTuple):
     aligned: bool
 
 
+# The launches of a call of other keys, what they ask for behind the address of O, a table in the place of their own, if
+# they have one, and whether not all rows are written.
+Found = tuple[Prepared, Addresses, bytes, bool]
+
+
 class Grown(NamedTuple):
     """How calls go on that differ in the number of keys, which is an axis of K and V: `launches` checks these two, and
-    gives the launches for them and what these ask for behind the address of O; None where all must be checked."""
+    the numbers of sequences of several lengths, and gives what is launched; None where all must be checked."""
 
     axis: int
-    launches: Callable[[Any, Any], tuple[Prepared, Addresses] | None]
+    launches: Callable[..., Found | None]
 
 
 class Call(NamedTuple):
@@ -290,7 +295,8 @@ Run = Callable[..., Arrays | None]  # the repeated calls: None where the arrays 
 
 
 def forward(call: Call) -> Run:
-    """Of q, k, v and the arrays that a score names: O, and the LSE or None."""
+    """Of q, k, v and the arrays that a score names, or the numbers of sequences of other lengths: O, and the LSE or
+    None."""
     library, device, prepared, (of_o,), of_lse, of_own_scratch, behind, gaps, ways, grown, choose, *_ = call
     address, new, current, stream = library.address, library.new, library.device, library.stream
 
@@ -302,11 +308,12 @@ def forward(call: Call) -> Run:
         if named is None:
             return None
         launches, of_scratch, more = prepared, of_own_scratch, tuple(map(address, named)) if named else ()
+        table, clears = b"", gaps
         if grown is not None:
-            found = grown.launches(k, v)
+            found = grown.launches(k, v, *beside)
             if found is None:
                 return None
-            launches, more = found
+            launches, more, table, clears = found
             of_scratch = _scratch(library, launches, device)
         elif choose is not None:
             launches = choose((q_at, k_at, v_at), stream(device))
@@ -320,11 +327,11 @@ def forward(call: Call) -> Run:
         if of_scratch is not None:
             scratch = new(*of_scratch)  # which lives until all is enqueued
             scratch_at = address(scratch)
-        if gaps:
+        if clears:
             launches.fill(o_at, o.nbytes, ZERO, on)
             if lse is not None:
                 launches.fill(lse_at, lse.nbytes, MINUS_INF, on)
-        launches.enqueue((q_at, k_at, v_at, o_at, *more, lse_at, scratch_at), on)
+        launches.enqueue((q_at, k_at, v_at, o_at, *more, lse_at, scratch_at), on, table)
         return o, lse
 
     return run
@@ -396,28 +403,33 @@ class Calls:
         """Forget all calls."""
         self._recent, self._all, self._growing = {}, {}, {}
 
-    def find(self, options: Hashable, arrays: Arrays) -> Call | None:
-        """The call with these options, and arrays of these kinds, if there was one."""
+    def find(self, options: Hashable, arrays: Arrays, kin: Hashable = None) -> Call | None:
+        """The call with these options, and arrays of these kinds, if there was one; or one that grows, with other
+        lengths of sequences. `kin`: the options but for these."""
         for is_alike, call in self._recent.get(options, ()):
             if is_alike(*arrays):
                 return call
-        return self._by_key(options, arrays)
+        if kin is not None:
+            for is_alike, call in self._recent.get(kin, ()):
+                if is_alike(*arrays):
+                    return call
+        return self._by_key(options, arrays, options if kin is None else kin)
 
-    def _by_key(self, options: Hashable, arrays: Arrays) -> Call | None:
+    def _by_key(self, options: Hashable, arrays: Arrays, kin: Hashable) -> Call | None:
         library = LIBRARIES.get(type(arrays[0]))
-        if library is None or not self._all:
+        if library is None or not (self._all or self._growing):
             return None
         key = library.key(arrays)
         if key is None:
             return None
         found = self._all.get((options, key))
         if found is None and self._growing and len(arrays) == 3:  # as a step of decoding has one key more than the last
-            found = self._growing.get((options, library.but_sizes(key)))
+            found = self._growing.get((kin, library.but_sizes(key)))
         call, times = found or (None, [])
         if call is None:
             return None
         if times[0] % EACH == 0:
-            self._bring_forward(options, arrays, call)
+            self._bring_forward(options if call.grown is None else kin, arrays, call)
         times[0] += 1
         return call
 
@@ -427,8 +439,9 @@ class Calls:
         key = library.key(arrays) if library else None
         return library is not None and (key is None or (options, key) in self._all)
 
-    def put(self, options: Hashable, arrays: Arrays, call: Call | None) -> None:
-        """Remember a call that the checks have passed; None: such calls are always checked."""
+    def put(self, options: Hashable, arrays: Arrays, call: Call | None, kin: Hashable = None) -> None:
+        """Remember a call that the checks have passed; None: such calls are always checked. `kin`: the options but for
+        lengths of sequences, of which calls that grow may have others."""
         library = LIBRARIES.get(type(arrays[0]))
         key = library.key(arrays) if library else None
         if library is None or key is None:
@@ -439,7 +452,11 @@ class Calls:
             self._all[options, key] = None, []
             return
         if call.grown is not None:
-            self._growing[options, library.but_sizes(key)] = call._replace(run=self._running(call)), [0]
+            grown, shared = call._replace(run=self._running(call)), options if kin is None else kin
+            self._growing[shared, library.but_sizes(key)] = grown, [0]
+            if kin is not None:  # lengths are seldom the same again
+                self._bring_forward(kin, arrays, grown)
+                return
         call = call._replace(grown=None)
         call = call._replace(run=self._running(call))
         self._all[options, key] = call, [1]

@@ -55,11 +55,19 @@ class Sequences(NamedTuple):
 
     def of(self, work: Workload, align: str) -> Workload:
         """The workload of arrays, of which these sequences are computed; those with rows and keys."""
-        last = align == BOTTOM_RIGHT and work.causal
-        behind = work.offset - last * (work.Nk - work.Nq)  # keys behind its own that a row sees
-        some = (span for span in self.spans if span.rows and span.keys)
-        spans = tuple(span._replace(offset=last * (span.keys - span.rows) + behind) for span in some)
-        return replace(work, sequences=spans, offset=0)
+        return replace(work, sequences=self.masked(work.causal, work.offset, align), offset=0)
+
+    def masked(self, causal: bool, offset: int, align: str) -> tuple[Span, ...]:
+        """Those that have rows and keys, with the mask of each for that of the arrays."""
+        last = align == BOTTOM_RIGHT and causal
+        behind = offset - last * (self.keys - self.rows)  # keys behind its own that a row sees
+        return tuple(
+            [
+                Span(batch, row, rows, key, keys, last * (keys - rows) + behind, number)
+                for batch, row, rows, key, keys, _, number in self.spans
+                if rows and keys
+            ]
+        )
 
     @property
     def longest(self) -> tuple[int, int, int] | None:
@@ -107,6 +115,12 @@ class Asked(NamedTuple):
         """Whether the arrays are packed."""
         return self.cu_seqlens_q is not None or self.cu_seqlens_k is not None
 
+    @property
+    def kind(self) -> "Asked":
+        """The same without the numbers of keys, which steps of decoding differ in; () where there are some."""
+        lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k = self
+        return Asked(lengths and (), q_lengths, padding, cu_seqlens_q, cu_seqlens_k and ())
+
 
 def asked(lengths: Any, q_lengths: Any, padding: str, cu_seqlens_q: Any, cu_seqlens_k: Any) -> Asked:
     """The arguments as numbers. Those on a GPU are waited for. Raises TypeError for what is no list or array of
@@ -135,7 +149,8 @@ def sequences_of(batch: int, Nq: int, Nk: int, numbers: Asked) -> Sequences:
     that do not go together, and for numbers that are less than 0, or lie beyond the arrays."""
     lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k = numbers
     what, of_rows, of_keys = "batches", [(0, Nq)] * batch, [(0, Nk)] * batch  # the first of each, and how many
-    if numbers.packed:
+    packed = numbers.packed
+    if packed:
         if cu_seqlens_q is None or cu_seqlens_k is None:
             raise ValueError("packed arrays need both cu_seqlens_q and cu_seqlens_k")
         what, of_rows = "sequences", _places("cu_seqlens_q", cu_seqlens_q, Nq)
@@ -146,8 +161,8 @@ def sequences_of(batch: int, Nq: int, Nk: int, numbers: Asked) -> Sequences:
     rows = _used("q_lengths", q_lengths, of_rows, padding, what)
     keys = _used("lengths", lengths, of_keys, padding, what)
     both = enumerate(zip(rows, keys, strict=True))
-    spans = (Span(0 if numbers.packed else n, *of_q, *of_k, number=n) for n, (of_q, of_k) in both)
-    return Sequences(tuple(spans), numbers.packed, Nq, Nk)
+    spans = [Span(0 if packed else n, *of_q, *of_k, 0, n) for n, (of_q, of_k) in both]
+    return Sequences(tuple(spans), packed, Nq, Nk)
 
 
 def _used(name: str, numbers: Numbers | None, places: Places, padding: str, what: str) -> Places:
@@ -156,11 +171,13 @@ def _used(name: str, numbers: Numbers | None, places: Places, padding: str, what
         return places
     if len(numbers) != len(places):
         raise ValueError(f"{name} has {len(numbers)} numbers: give one for each of {len(places)} {what}")
-    for n, (number, (_, most)) in enumerate(zip(numbers, places, strict=True)):
+    found: Places = []
+    is_left = padding == LEFT
+    for (first, most), number in zip(places, numbers, strict=True):
         if not 0 <= number <= most:
-            raise ValueError(f"{name}[{n}] is {number}: it must be between 0 and {most}")
-    both = zip(places, numbers, strict=True)
-    return [(first + (most - number if padding == LEFT else 0), number) for (first, most), number in both]
+            raise ValueError(f"{name}[{len(found)}] is {number}: it must be between 0 and {most}")
+        found.append((first + most - number if is_left else first, number))
+    return found
 
 
 def _places(name: str, numbers: Numbers, total: int) -> Places:

@@ -195,15 +195,16 @@ class Prepared:
         self._context = ctypes.c_void_p()
         cuda.cuCtxGetCurrent(ctypes.byref(self._context))
 
-    def enqueue(self, addresses: Addresses, stream: int) -> None:
-        """Enqueue the launches on a stream of the current GPU, by its address; does not wait.
+    def enqueue(self, addresses: Addresses, stream: int, table: bytes = b"") -> None:
+        """Enqueue the launches on a stream of the current GPU, by its address; does not wait. `table`: one of the same
+        size in the place of that of the one step.
 
         Raises LostGpuError where the GPU refuses all further work, MachineError where it refuses this."""
         launch = self._launch
         for filled, on_streams in self._each:
             before, launches = on_streams.by_stream.get(stream) or on_streams.on(stream)
             if before is not None:
-                self._begin(before, addresses[-1], stream)
+                self._begin(before, addresses[-1], stream, table)
             passed = _at(_bytes(filled(*addresses)))
             for config, function, symbol in launches:
                 if status := launch(config, function, passed, None):
@@ -216,9 +217,11 @@ class Prepared:
         if status := self._fill(*arguments):
             self._again(status, self._fill, arguments, "a memset")
 
-    def _begin(self, before: tuple[Any, Any], scratch: int, stream: int) -> None:
-        """Enqueue what comes before a step's launches."""
+    def _begin(self, before: tuple[Any, Any], scratch: int, stream: int, other: bytes) -> None:
+        """Enqueue what comes before a step's launches, with the other table, if it is one."""
         clear, table = before
+        if other and table is not None:
+            table = (*table[:2], other, *table[3:])
         if clear is not None and (status := self._clear(ctypes.c_void_p(scratch), 0, *clear)):
             self._again(status, self._clear, (ctypes.c_void_p(scratch), 0, *clear), "a memset")
         if table is not None and self._is_captured(stream):
@@ -265,20 +268,20 @@ class PreparedByCupy(Prepared):
         self._writer = _writer(gpu, self._steps)
         self.is_filled = False  # a repeated call would need the driver
 
-    def enqueue(self, addresses: Addresses, stream: int) -> None:
+    def enqueue(self, addresses: Addresses, stream: int, table: bytes = b"") -> None:
         """Raises what cupy does."""
         with self._cupy.cuda.ExternalStream(stream):
-            for argument, functions, launches, cleared, table, table_at in self._steps:
+            for argument, functions, launches, cleared, own, table_at in self._steps:
                 if cleared:
                     self._cupy.cuda.runtime.memsetAsync(addresses[-1], 0, cleared, stream)
-                runtime = self._cupy.cuda.runtime
-                if table and runtime.streamIsCapturing(stream):
-                    for part in tables.written(table, addresses[-1] + table_at):
+                runtime, content = self._cupy.cuda.runtime, (own and table) or own
+                if content and runtime.streamIsCapturing(stream):
+                    for part in tables.written(content, addresses[-1] + table_at):
                         by_cupy(self._writer, tables.LAUNCH, (by_value(part),))
-                elif table:
-                    source = np.frombuffer(table, np.uint8).ctypes.data
+                elif content:
+                    source = np.frombuffer(content, np.uint8).ctypes.data
                     runtime.memcpyAsync(
-                        addresses[-1] + table_at, source, len(table), runtime.memcpyHostToDevice, stream
+                        addresses[-1] + table_at, source, len(content), runtime.memcpyHostToDevice, stream
                     )
                 passed = argument.filled(*addresses)
                 for function, launch in zip(functions, launches, strict=True):

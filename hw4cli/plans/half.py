@@ -1,8 +1,9 @@
 """half, the kernel for fp16 and bf16 on Hopper (kernels/half.cu): its plan, and the bytes that a launch passes."""
 
 import struct
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
+from operator import attrgetter
 from typing import NamedTuple
 
 from hw4cli.errors import MachineError
@@ -11,7 +12,7 @@ from hw4cli.plans.formulas import ceil_div
 from hw4cli.plans.launch import COORDINATES, Box, Matrix, coordinates
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch, mask_macros, sequence_macros
 from hw4cli.plans.scoring import LOG2E, scoring, way_of
-from hw4cli.problem.workload import BFLOAT16, MAX_D, Workload
+from hw4cli.problem.workload import BFLOAT16, MAX_D, Span, Workload
 
 NAME = "half"
 LARGEST = 3e38  # about the largest float32
@@ -29,7 +30,8 @@ L2_BYTES, LEAST_SECTION, MOST_SECTION = 32 << 20, 8, 64
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
 # HalfWork in kernels/halfrows.cuh.
 _LAYOUT = struct.Struct(f"<{COORDINATES} Q 10i 3f 2i 4x Q")
-SEQUENCE_BYTES = 36  # of Sequence there
+_SEQUENCE = struct.Struct("<9i")  # Sequence there
+SEQUENCE_BYTES = _SEQUENCE.size
 
 
 class Tiling(NamedTuple):
@@ -169,19 +171,23 @@ def value_macros(work: Workload) -> dict[str, int]:
 
 
 def with_sequences(plan: Plan, work: Workload, packed: int = 1) -> Plan:
-    """The plan with a table of the sequences behind its scratch: of each tile of rows, of so many heads `packed`, the
-    sequence that it is of. Those of the most keys come first, as their tiles take the longest."""
+    """The plan with a table of the sequences behind its scratch; of tiles of so many heads' rows `packed`."""
     if not work.sequences:
         return plan
-    import numpy as np  # which is not needed to name kernels, as where words are completed
-
-    spans = sorted((span for span in work.sequences if span.rows), key=lambda span: -span.keys)
-    tiles = np.array([ceil_div(packed * span.rows, plan.macros["BR"]) for span in spans])
-    each = np.array(spans, np.int32)
-    found = np.column_stack([each, tiles.cumsum() - tiles, tiles]).astype(np.int32)
-    table = np.repeat(found, tiles, axis=0).tobytes()
+    table = sequence_table(work.sequences, plan.macros["BR"], packed)
     at = ceil_div(plan.scratch, SEQUENCE_BYTES) * SEQUENCE_BYTES
     return replace(plan, layout=plan.layout._replace(size=at + len(table), sequences=at), table=table)
+
+
+def sequence_table(sequences: Iterable[Span], rows: int, packed: int) -> bytes:
+    """Of each tile of so many rows, of so many heads `packed`, the sequence that it is of. Those of the most keys come
+    first, as their tiles take the longest."""
+    found, first = [], 0
+    for span in sorted(sequences, key=attrgetter("keys"), reverse=True):
+        tiles = ceil_div(packed * span.rows, rows)
+        found.append(_SEQUENCE.pack(*span, first, tiles) * tiles)
+        first += tiles
+    return b"".join(found)
 
 
 def bias(work: Workload) -> int:

@@ -202,18 +202,23 @@ def split_plan(work: Workload, props: DeviceProperties, chosen: SplitTiling | No
     splits = min(how.splits, MOST_SPLITS) or split_count(units, parts, resident, cost)
     first = Launch(SPLIT, units * splits, threads, shared)
     if splits == 1:
-        return with_sequences(Plan(SPLIT, macros, (first,)), work, work.heads // work.kv_heads)
+        return with_sequences(Plan(SPLIT, macros, (first,)), work, heads_of_tile(work, SPLIT))
     partial_o = FLOAT * all_rows * splits * work.d
     scratch = Scratch(partial_o + FLOAT * all_rows * splits, row_stats=partial_o)
     warps = ceil_div(splits, COMBINED)
     combine = Launch(f"{SPLIT}_combine", all_rows, 32 * warps, warps * FLOAT * (work.d + 4), early=True)
-    return with_sequences(Plan(SPLIT, macros, (first, combine), scratch, splits), work, work.heads // work.kv_heads)
+    return with_sequences(Plan(SPLIT, macros, (first, combine), scratch, splits), work, heads_of_tile(work, SPLIT))
 
 
 def split_key_step(work: Workload, props: DeviceProperties) -> int:
     """Plans for numbers of keys between two multiples of it are the same: those that its warps take together."""
     how = split_tiling(work, props)
     return how.keys * how.warps
+
+
+def heads_of_tile(work: Workload, kernel: str) -> int:
+    """Of how many heads a tile of a kernel's has rows."""
+    return work.heads // work.kv_heads if kernel == SPLIT else 1
 
 
 def _row_tiles(work: Workload, rows: int) -> int:

@@ -4,6 +4,7 @@ The bounds are those that docs/accuracy.md derives.
 """
 
 import math
+from collections.abc import Sequence
 from itertools import product
 from typing import Any
 
@@ -19,7 +20,7 @@ from hw4cli.plans.plan import DeviceProperties, Plan
 from hw4cli.plans.scoring import LOG2E
 from hw4cli.plans.tensor import truncation
 from hw4cli.problem.terms import ALIGNED, U32, half_ulp16
-from hw4cli.problem.workload import BFLOAT16, FLOAT16, WIDEST, AbsMax, Workload
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, WIDEST, AbsMax, Span, Workload
 
 TYPES = (FLOAT16, BFLOAT16)
 ROWS = 128  # of a tile, about, where the keys are not split
@@ -35,11 +36,16 @@ def splits_keys(work: Workload, props: DeviceProperties) -> bool:
     half takes a quarter of half_split's time, half_mma 0.4 of it (H200).
     """
     if work.sequences:
-        return halfmma.packed_rows(work) <= FEW_ROWS and work.most_keys >= MANY_KEYS
+        return halfmma.packed_rows(work) <= FEW_ROWS and are_many(work.most_keys)
     tiles = work.row_tiles(ROWS)
     if 2 * work.Nq > FEW_ROWS and work.Nk <= halfshort.MOST_KEYS and tiles >= props.sms:
         return False
     return halfmma.packed_rows(work) <= FEW_ROWS or (4 * tiles <= props.sms and work.seen_by(work.Nq) >= MANY_KEYS)
+
+
+def are_many(keys: int) -> bool:
+    """Whether splitting so many keys of the longest sequence is worth it, of few rows."""
+    return keys >= MANY_KEYS
 
 
 def _half_plan(work: Workload, props: DeviceProperties, tiling: Any = None) -> Plan:
@@ -210,6 +216,18 @@ def key_step(work: Workload, props: DeviceProperties, name: str = AUTO) -> int:
     few = 2 * work.Nq <= FEW_ROWS and halfmma.packed_rows(work) <= FEW_ROWS  # whose keys are split, however many
     is_known = entry.key_step and not (work.sequences or work.score) and (few or name != AUTO)
     return entry.key_step(work.stored, props) if entry.key_step and is_known else 0
+
+
+def length_step(work: Workload, props: DeviceProperties) -> int:
+    """Plans for sequences of the same rows and the same mask are the same but for tables, where the keys of the longest
+    one lie between two multiples of this, and on the same side of what `are_many`. 0 where it is not known."""
+    few = work.sequences and halfmma.packed_rows(work) <= FEW_ROWS and not work.score
+    return halfmma.split_key_step(work.stored, props) if few else 0
+
+
+def table16(sequences: Sequence[Span], work: Workload, planned: Plan) -> bytes:
+    """The table of sequences, for the plan of a workload of others with the same rows."""
+    return half.sequence_table(sequences, planned.macros["BR"], halfmma.heads_of_tile(work, planned.variant))
 
 
 def takes_values(work: Workload, props: DeviceProperties, kernel: str) -> bool:

@@ -24,9 +24,9 @@ from hw4cli.plans.halfmma import (
     split_count,
     split_plan,
 )
-from hw4cli.plans.kernels16 import kernel16, key_step, plan16
+from hw4cli.plans.kernels16 import are_many, kernel16, key_step, length_step, plan16, table16
 from hw4cli.plans.plan import DEVICES
-from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, Span, Workload
 from hw4cli.resources import kernel_path, kernel_source
 
 pytestmark = quick_of_each(1)
@@ -119,6 +119,35 @@ def test_plans_for_numbers_of_keys_between_two_multiples_of_a_step_are_the_same(
                 for keys in {max(1, end - step + 1), draw.randrange(end - step + 1, end + 1)}:
                     assert plan16(replace(work, Nk=keys, offset=keys - rows), DEVICES[cc], name) == last
     assert known > 20
+
+
+@pytest.mark.parametrize("cc", [75, 80, 90])
+def test_plans_for_lengths_whose_most_keys_lie_in_one_step_differ_in_their_tables_alone(cc):
+    """Of whatever kernel, and on either side of where keys are split; the table is that of the plan for them."""
+    draw, shared = random.Random(cc), set()
+    for _ in range(60):
+        group, rows, kv_heads = draw.choice([1, 4, 8]), draw.choice([1, 1, 2, 8]), draw.choice([1, 2, 8])
+        d, causal = draw.choice([32, 64, 128, 256]), draw.random() < 0.5
+        work = Workload(draw.choice([FLOAT16, BFLOAT16]), 3, kv_heads * group, kv_heads, rows, 3000, d, causal)
+
+        def planned(most, name, work=work, rows=rows):
+            lengths = [most, draw.randrange(1, most + 1), draw.randrange(1, most + 1)]
+            spans = tuple(Span(n, 0, rows, 0, keys, keys - rows, n) for n, keys in enumerate(lengths))
+            found = plan16(replace(work, sequences=spans), DEVICES[cc], name)
+            return found, spans, replace(work, sequences=spans)
+
+        for name in (AUTO, *(one for one in (MMA, SPLIT) if least(work) <= cc), "half_cores"):
+            _, _, first = planned(1, name)
+            step = length_step(first, DEVICES[cc])
+            assert step
+            for end in (step, 2 * step, 1024 // step * step, (1024 // step + 1) * step, 2560):
+                (last, _, of_last), (some, spans, _) = planned(end, name), planned(end - draw.randrange(step), name)
+                if are_many(end) != are_many(max(span.keys for span in spans)):
+                    continue
+                assert replace(last, table=b"") == replace(some, table=b"")
+                assert table16(spans, of_last, last) == some.table
+                shared.add(some.variant)
+    assert len(shared) > 2
 
 
 @pytest.mark.parametrize("kernel", [MMA, "half_cores"])

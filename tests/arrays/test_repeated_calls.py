@@ -567,6 +567,113 @@ def test_threads_that_decode_share_plans_and_each_passes_its_own_numbers(driver)
         assert passed[at] == arguments16(work, planned, Arrays(*matrices, 0, scratch), encode)
 
 
+LENGTHS = [[17, 1030], [18, 1031], [900, 0], [1023, 5], [1024, 6], [1025, 1026], [64, 64], [1900, 2000], [2000, 1900]]
+
+
+@pytest.mark.parametrize("layout", ["BHND", "BNHD"])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"causal": True, "padding": "left"},
+        {"window": (100, 0)},
+        {"kernel": "half_split", "return_lse": True},
+        {"kernel": "half_mma"},
+    ],
+    ids=str,
+)
+def test_a_step_of_other_lengths_passes_what_a_checked_call_of_them_passes(driver, checks, options, layout):
+    """Of a cache with room for all, and of the part that the longest one fills: launches, their tables and what is
+    cleared. The next layer, of other arrays, passes the same."""
+    K, V, q = cache(2048, layout=layout), cache(2048, layout=layout), cache(1, heads=8, layout=layout)
+
+    def step(lengths, grows):
+        k, v = (first(x, max(lengths), layout) if grows else x for x in (K, V))
+        driver.launched.clear()
+        checks.clear()
+        found = hw4cli.attention(q, k, v, layout=layout, lengths=lengths, **options)
+        made = found if "return_lse" in options else (found,)
+        known = {x.data_ptr(): n for n, x in enumerate((q, k, v, *made))}
+        return [passed(known, *launch) for launch in driver.launched], list(checks)
+
+    def passed(known, symbol, _, given, early):
+        """But for where scratch lies."""
+        if symbol in ("memset", "copy"):
+            return symbol, given[1:]
+        words = np.frombuffer(given, "<u8").tolist()
+        return symbol, early, [known.get(w, "scratch" if 0x50 <= w >> 40 <= 0x7F else w) for w in words]
+
+    for grows in (False, True):
+        for n, lengths in enumerate(LENGTHS):
+            step(LENGTHS[n - 1], grows)
+            found, seen = step(lengths, grows)
+            again, also = step(lengths, grows)
+            repeated.FORWARD.clear()
+            attention._open(0)[0].prepared.cache_clear()
+            right, all_of_them = step(lengths, grows)
+            assert seen == also == [] and len(all_of_them) > 2, lengths
+            of_none = [launch for launch in found if launch[0] == "memset"]  # else NumPy clears these rows
+            assert found == again and bool(of_none) == (0 in lengths)
+            assert [launch for launch in found if launch not in of_none] == right and right[0][0] == "copy"
+
+
+def test_lengths_of_packed_keys_grow_without_checks_and_a_step_plans_once(driver, checks):
+    """Each sequence has one key more, so all but the first begin elsewhere; steps of 128 keys share a plan."""
+    kernels, planned = attention._open(0)[0], []
+    real = kernels.planned
+    kernels.planned = lambda *given: planned.append(given) or real(*given)
+    q = faketorch.empty((2, 8, 64), "float16", None)
+    for n in range(100):
+        ends = [0, 1100 + n, 2250 + 2 * n]
+        k = faketorch.empty((ends[-1], 2, 64), "float16", None)
+        driver.launched.clear()
+        call = partial(hw4cli.attention, q, k, k, layout="BNHD", cu_seqlens_q=[0, 1, 2], cu_seqlens_k=ends)
+        assert is_checked(checks, call) == (not n)
+        (table,) = [given[1] for symbol, _, given, _ in driver.launched if symbol == "copy"]
+        spans = {tuple(row) for row in np.frombuffer(table, np.int32).reshape(-1, 9)[:, [1, 3, 4]].tolist()}
+        assert spans == {(0, 0, ends[1]), (1, ends[1], ends[2] - ends[1])}
+    assert len({work.sequences[0].keys for work, *_ in planned}) <= 3
+
+
+@pytest.mark.parametrize(
+    ("lengths", "message"),
+    [
+        ([1200, 2049], r"lengths\[1\] is 2049"),
+        ([1200, -1], r"lengths\[1\] is -1"),
+        ([1200], "give one for each of 2"),
+        ([1200, 1.5], "give a list, or an array, of integers"),
+    ],
+    ids=str,
+)
+def test_lengths_that_are_wrong_are_refused_in_the_middle_of_decoding(driver, lengths, message):
+    K, V, q = cache(2048), cache(2048), cache(1, heads=8)
+    for n in range(3):
+        hw4cli.attention(q, K, V, lengths=[1100 + n, 1200 + n])
+    driver.launched.clear()
+    with pytest.raises((TypeError, ValueError), match=message):
+        hw4cli.attention(q, K, V, lengths=lengths)
+    assert not driver.launched
+
+
+def test_a_graph_writes_the_table_of_the_lengths_that_it_captured(driver, checks):
+    """By launches, as the host's memory may be another's when it is replayed; other steps copy theirs."""
+    K, V, q = cache(2048), cache(2048), cache(1, heads=8)
+
+    def symbols(n):
+        driver.launched.clear()
+        call = partial(hw4cli.attention, q, K, V, lengths=[1100 + n, 1200 + n])
+        assert is_checked(checks, call) == (not n)
+        return [(symbol, given) for symbol, _, given, _ in driver.launched]
+
+    symbols(0)
+    (_, (_, copied)), *_ = symbols(2)
+    driver.capturing = True
+    (name, written), *_ = symbols(2)
+    driver.capturing = False
+    assert name == "tablewriter" and copied in written
+    assert symbols(3)[0][0] == "copy"
+
+
 def test_calls_that_grow_are_bounded_in_number_and_go_on_growing(driver, checks, monkeypatch):
     monkeypatch.setattr(repeated, "MOST", 16)
     K, V, q = cache(200), cache(200), cache(1, heads=8)

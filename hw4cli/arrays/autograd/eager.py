@@ -88,9 +88,12 @@ def repeated(q: Any, k: Any, v: Any, options: Options, *beside: Any) -> Tensor |
     """O, if there was such a call. `beside`: arrays that a score names."""
     if _function_modes() or forward_ad._current_level >= 0:
         return None
-    call = FORWARD.find(options, (q, k, v, *beside))
+    kin = None if len(options) == PLAIN_OPTIONS else _kin(options)
+    call = FORWARD.find(options, (q, k, v, *beside), kin)
     if call is None:
         return None
+    if kin is not None and call.grown is not None:
+        beside = (options[PLAIN_OPTIONS],)
     if call.lse is not None:
         o: Tensor = _apply(q, k, v, call, options, *beside)
         return o
@@ -116,9 +119,16 @@ def remember(tensors: tuple[Tensor, ...], o: Tensor, options: Options, kernel: s
             else:
                 call = call_of(operands[0], launches, (o,))
                 mask = options[0], options[2], options[3], options[4]
-                call = call and arrays.growing(call, work, operands, kernel, mask)
+                packed = _are_sequences(options) and options[PLAIN_OPTIONS].packed
+                call = call and arrays.growing(call, work, operands, kernel, mask, packed)
             call = call and call._replace(gaps=gaps[0], ways=ways)
-    FORWARD.put(options, tensors, call)
+    FORWARD.put(options, tensors, call, None if len(options) == PLAIN_OPTIONS else _kin(options))
+
+
+def _kin(options: Options) -> Options | None:
+    """The options but for lengths of sequences, in which steps of decoding differ; None where there are none."""
+    *others, numbers, said = options
+    return (*others, numbers.kind) if numbers is not None and said is None else None
 
 
 def _are_readable(tensors: tuple[Tensor, ...]) -> bool:
