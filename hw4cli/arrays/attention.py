@@ -162,15 +162,13 @@ def attention(
         said = words.kind
         given = given if said is None else (q, k, v, *words.beside)
     options: Any = None
-    kin: Any = None  # the options but for lengths, in which steps of decoding differ
+    of_lengths = numbers and words is None
     if flags and out is None and said is not None:
         options = causal, align, scale, layout, kernel, max_error, bounds, return_lse, window, *numbers, *said
-        if numbers and words is None:
-            kin = (*options[:9], *numbers.kind)
     if options and not not_supported and are_plain(options[:6], bounds):
-        call = FORWARD.find(options, given, kin)
-        of_lengths = call is not None and kin is not None and call.grown is not None
-        made = call.run(*given, *((numbers,) if of_lengths else ())) if call is not None else None
+        call = FORWARD.find(options, given, _kin if of_lengths else None)
+        beside = (numbers,) if of_lengths and call is not None and call.grown is not None else ()
+        made = call.run(*given, *beside) if call is not None else None
         if made is not None:
             return made if return_lse else made[0]
     else:
@@ -182,7 +180,7 @@ def attention(
         return _of_sequences(
             given,
             numbers,
-            options and (options, kin),
+            options and (options, _kin(options) if of_lengths else None),
             out,
             bounds,
             causal=causal,
@@ -215,6 +213,13 @@ def attention(
             call = growing(call, work, (*operands, o), kernel, mask)
         FORWARD.put(options, given, call)
     return (result, lse) if return_lse else result
+
+
+def _kin(options: tuple[Any, ...]) -> tuple[Any, ...]:
+    """The options of sequences, whose numbers are the last ones, but for their lengths, in which steps of decoding
+    differ."""
+    count = len(Asked._fields)
+    return *options[:-count], *Asked(*options[-count:]).kind
 
 
 def _check_place(o: Operand, operands: tuple[Operand, ...], work: Workload) -> None:

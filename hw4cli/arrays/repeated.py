@@ -403,17 +403,19 @@ class Calls:
         """Forget all calls."""
         self._recent, self._all, self._growing = {}, {}, {}
 
-    def find(self, options: Hashable, arrays: Arrays, kin: Hashable = None) -> Call | None:
+    def find(self, options: Any, arrays: Arrays, kin_of: Callable[[Any], Hashable] | None = None) -> Call | None:
         """The call with these options, and arrays of these kinds, if there was one; or one that grows, with other
-        lengths of sequences. `kin`: the options but for these."""
+        lengths of sequences. `kin_of`: gives the options but for these."""
         for is_alike, call in self._recent.get(options, ()):
             if is_alike(*arrays):
                 return call
-        if kin is not None:
+        kin = options
+        if kin_of is not None:
+            kin = kin_of(options)
             for is_alike, call in self._recent.get(kin, ()):
                 if is_alike(*arrays):
                     return call
-        return self._by_key(options, arrays, options if kin is None else kin)
+        return self._by_key(options, arrays, kin)
 
     def _by_key(self, options: Hashable, arrays: Arrays, kin: Hashable) -> Call | None:
         library = LIBRARIES.get(type(arrays[0]))

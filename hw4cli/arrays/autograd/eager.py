@@ -88,11 +88,11 @@ def repeated(q: Any, k: Any, v: Any, options: Options, *beside: Any) -> Tensor |
     """O, if there was such a call. `beside`: arrays that a score names."""
     if _function_modes() or forward_ad._current_level >= 0:
         return None
-    kin = None if len(options) == PLAIN_OPTIONS else _kin(options)
-    call = FORWARD.find(options, (q, k, v, *beside), kin)
+    of_lengths = len(options) > PLAIN_OPTIONS and options[PLAIN_OPTIONS] is not None and options[-1] is None
+    call = FORWARD.find(options, (q, k, v, *beside), _kin) if of_lengths else FORWARD.find(options, (q, k, v, *beside))
     if call is None:
         return None
-    if kin is not None and call.grown is not None:
+    if of_lengths and call.grown is not None:
         beside = (options[PLAIN_OPTIONS],)
     if call.lse is not None:
         o: Tensor = _apply(q, k, v, call, options, *beside)
@@ -122,13 +122,14 @@ def remember(tensors: tuple[Tensor, ...], o: Tensor, options: Options, kernel: s
                 packed = _are_sequences(options) and options[PLAIN_OPTIONS].packed
                 call = call and arrays.growing(call, work, operands, kernel, mask, packed)
             call = call and call._replace(gaps=gaps[0], ways=ways)
-    FORWARD.put(options, tensors, call, None if len(options) == PLAIN_OPTIONS else _kin(options))
+    of_lengths = _are_sequences(options) and options[-1] is None
+    FORWARD.put(options, tensors, call, _kin(options) if of_lengths else None)
 
 
-def _kin(options: Options) -> Options | None:
-    """The options but for lengths of sequences, in which steps of decoding differ; None where there are none."""
-    *others, numbers, said = options
-    return (*others, numbers.kind) if numbers is not None and said is None else None
+def _kin(options: Options) -> Options:
+    """The options of sequences but for their lengths, in which steps of decoding differ."""
+    *others, numbers, _ = options
+    return *others, numbers.kind
 
 
 def _are_readable(tensors: tuple[Tensor, ...]) -> bool:
