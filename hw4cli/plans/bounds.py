@@ -241,8 +241,8 @@ def _split(held: Pieces, found: Magnitudes, d: int, N: int, props: DevicePropert
     terms = (by_integers if adds.integers else by_halves)(found, d)
     if terms is None or not scaled_v <= LARGEST16:
         return Shares(math.inf, weights={"beyond fp16": math.inf})
-    n = min(N, adds.promotion)
-    moves, pieces = ceil_div(n, adds.sub), ceil_div(N, n)
+    n = min(N, adds.promotion + adds.late)
+    moves, pieces = ceil_div(n, adds.sub), ceil_div(N, adds.promotion)
     sum_of_score = _small_first(scores, terms, props.cc) if adds.small_first else _together(scores, props.cc)
     power = EX2_POLYNOMIAL if adds.polynomial else EX2
     shares = Shares(

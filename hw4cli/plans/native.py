@@ -36,6 +36,7 @@ KERNELS = tuple(name for name, entry in VARIANTS.items() if entry.native)  # by 
 # Head sizes that there are kernels for; rows of any other get zero columns up to the next one, with which the kernels
 # compute anyway.
 WIDTHS = (*HEAD_SIZES, MAX_D)
+GEFORCE = (86, 89, 120)  # that GeForce cards have, too: the program does not ask which one it runs on
 HEAD = ("#pragma once", "// Made by hw4cli/plans/native.py from the plans of the kernels.")
 
 
@@ -114,13 +115,14 @@ def _kernels(d: int, props: DeviceProperties, known: bool) -> Iterator[tuple[str
     """Kernels and their lengths, as auto prefers them for rows of so many keys. Those on tensor cores, if the
     architecture is `known`, where their error is proven to be small enough for the assignment's range and lengths."""
     lengths = auto_by_length(props, "", d)
+    no_gain = {"split"} if props.cc in GEFORCE else set()
     for kernel in lengths[-1][1]:
         least = next(least for least, kernels, _ in lengths if kernel in kernels)
         if kernel not in KERNELS:
             continue
         if not VARIANTS[kernel].pieces:
             yield kernel, least, NO_LIMIT
-        elif known and bound(kernel, TYPICAL, d, LARGEST_N, props) <= SAFE:
+        elif known and kernel not in no_gain and bound(kernel, TYPICAL, d, LARGEST_N, props) <= SAFE:
             yield kernel, least, LARGEST_N
 
 

@@ -93,19 +93,21 @@ class Policy(NamedTuple):
     """How a kernel on tensor cores adds up, as far as its error depends on it (docs/accuracy.md)."""
 
     promotion: int  # keys, after which the accumulators are added to sums in float32: tensor cores cut off, FADD rounds
-    sub: int  # keys that are weighed together: m moves once in so many at most
+    sub: int  # keys that are weighed together, or twice as many: m moves once in so many at most
     small_first: bool  # a score's sum begins at 0 with the small products; else at BIAS - m, with all of a column
     rounded_sum: bool  # l is the sum of the rounded P, by a product with ones, so that P's rounding cancels in part
     integers: bool = False  # the products of a score with a second term are of 8-bit integers (kernels/integers.cuh)
     polynomial: bool = False  # some exponentials may be by polynomial (kernels/exponentials.cuh)
     shared: bool = False  # two blocks may add up a row, each any number of its keys (kernels/streamk.cuh)
+    late: int = 0  # keys at most, whose products with V follow a promotion that their scores are before (SKEW)
 
 
 def policy(held: Pieces, N: int, d: int, props: DeviceProperties) -> Policy:
     """How a kernel on tensor cores adds up that holds P and V so.
 
     With two pieces nothing is left to cancel in l, and FADD rounds. In a block that converts at d = 64, without
-    warpgroups, no registers are left for it."""
+    warpgroups, no registers are left for it. Above d = 64, sums of scores from BIAS - m on and of 4096 keys would be
+    most of the bound."""
     pieces, width = held.terms, padded_d(d)
     inblock = _inblock(N, d, props, pieces)
     if _warpgroups(d, props, pieces):
@@ -113,12 +115,15 @@ def policy(held: Pieces, N: int, d: int, props: DeviceProperties) -> Policy:
         integers = held.integers and not inblock and width == 64
         adds = Policy(1024, sub, small_first=True, rounded_sum=True, integers=integers, shared=not inblock)
         return adds._replace(polynomial=not inblock and width == 32)
-    sub = 16 if inblock or (pieces == 2 and width > 32) else 32
+    sub = 16 if inblock or width == 128 or (pieces == 2 and width > 32) else 32
     if pieces == 2:
         return Policy(1024, sub, small_first=True, rounded_sum=False)
     if held.integers and not inblock and width <= 64:
         return Policy(1024, 16, small_first=True, rounded_sum=True, integers=True)
-    return Policy(4096, sub, small_first=False, rounded_sum=not (inblock and width == 64))
+    late = 32 if props.cc == 90 and not inblock else 0
+    if width == 128:
+        return Policy(1024, sub, small_first=True, rounded_sum=True, late=late)
+    return Policy(4096, sub, small_first=False, rounded_sum=not (inblock and width == 64), late=late)
 
 
 def _tile(pieces: int) -> Callable[[Workload, DeviceProperties], Tile]:
@@ -154,6 +159,8 @@ def _derived(name: str, held: Pieces) -> Callable[[Workload, Tile, DevicePropert
         room, one_each = _room(blocks, props), max(shape.N, shape.Nq) <= tile["BR"]
         fitting = (room - _sums_bytes(shape.d, tile)) // _stage_bytes(shape.d, tile, 1)
         sums = adds.integers and not warpgroups and fitting >= 3
+        # on 9.0, a mask takes the registers
+        doubled = pieces == 1 and padded_d(shape.d) == 128 and not inblock and not (shape.causal and props.cc == 90)
         stages = min(stages, fitting) if sums else stages
         turns = turns_of(shape, tile, props) if warpgroups and not inblock else {}
         if tile.get("POLYNOMIAL") and not adds.polynomial:
@@ -172,13 +179,13 @@ def _derived(name: str, held: Pieces) -> Callable[[Workload, Tile, DevicePropert
             "PV_PIECES": pieces,
             # where a batch is one block, it asks for what a later one reads; with more blocks that was slower
             "RESIDENT_BLOCKS": blocks * props.sms if one_each and warpgroups and inblock else 0,
-            "SUB": adds.sub,
+            "SUB": 2 * adds.sub if doubled else adds.sub,
             "PROMOTION": adds.promotion,
             "SMALL_FIRST": int(adds.small_first),
             "ROUNDED_SUM": int(adds.rounded_sum),
             "SHARED_SUMS": int(sums),
             # P V one slice late, where registers allow: measured on an H200 alone
-            "SKEW": int(pieces == 1 and not (adds.integers or inblock or warpgroups) and blocks > 1 and props.cc == 90),
+            "SKEW": int(adds.late > 0 and blocks > 1),
             "BIAS": BIAS,
             "RESCALE_THRESHOLD": RESCALE_THRESHOLD,
             "V_FACTOR_1024": int(1024 * factor),

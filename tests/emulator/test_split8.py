@@ -68,6 +68,18 @@ def test_hostile_numbers_stay_within_the_bound(kind, way):
     assert error <= bound("split8", magnitudes_of(block), shape.d, shape.N, few)
 
 
+@slow_of_each(2)
+@slow
+@pytest.mark.parametrize("way", ["8.0", "9.0"])
+@pytest.mark.parametrize("kind", HOSTILE)
+def test_hostile_numbers_stay_within_the_bound_of_wide_heads(kind, way):
+    """Which are split's: by mma.sync, promoted once."""
+    shape, few = Shape(1, 1060, 128), replace(WAYS[way], sms=5)
+    block = HOSTILE[kind](make_data(RANDOM_DATA, shape))
+    error = np.abs(answer("split", few, shape, block, cut_off=True) - exact_attention(block)).max()
+    assert error <= bound("split", magnitudes_of(block), shape.d, shape.N, few)
+
+
 @slow
 def test_these_find_a_kernel_without_its_corrections():
     """hi hi alone."""

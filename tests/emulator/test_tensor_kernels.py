@@ -9,7 +9,7 @@ from slow import slow, slow_of_each
 
 from hw4cli.emulator import library
 from hw4cli.emulator.build import PLAIN, RACE, shared_object
-from hw4cli.emulator.check import RANDOM_DATA, check_kernel, make_data
+from hw4cli.emulator.check import RANDOM_DATA, check_kernel, make_data, some_rows
 from hw4cli.emulator.library import Library
 from hw4cli.plans.bounds import bound
 from hw4cli.plans.common import converters_of
@@ -34,6 +34,19 @@ def test_a_kernel_that_delays_its_last_product_is_right_and_free_of_races():
     found = check_kernel(
         VARIANTS["split"], props=OLD_COMPILER, shapes=[Shape(1, 527, 32)], data=[RANDOM_DATA], builds=[RACE]
     )
+    assert [str(mistake) for mistake in found] == []
+
+
+@slow
+@pytest.mark.parametrize("props", [DEVICES[80], DEVICES[90]], ids=["8.0", "9.0"])
+@pytest.mark.parametrize("causal", [False, True])
+def test_rows_of_wide_heads_are_right_and_free_of_races_where_sums_are_promoted(causal, props):
+    """On 9.0 products with V are late, also across the promotion; and with a mask sub-tiles are half as long."""
+    shape = some_rows(1, 1100, 100, 1030, 67, causal)
+    taken = VARIANTS["split"].plan(shape, props).macros
+    assert (taken["SMALL_FIRST"], taken["PROMOTION"], taken["SKEW"]) == (1, 1024, props.cc == 90)
+    assert taken["SUB"] == (16 if causal and props.cc == 90 else 32)
+    found = check_kernel(VARIANTS["split"], props=props, shapes=[shape], data=[RANDOM_DATA], builds=[RACE])
     assert [str(mistake) for mistake in found] == []
 
 
