@@ -8,13 +8,12 @@ CUDA events, all ways in turns; medians count. What a window could cost is the s
 """
 
 import math
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from benchmarks.measure.peers import Call, Way, beside, fa2
 from benchmarks.measure.scripts import end_with, say
 from benchmarks.measure.sequences import ALLOWED, SEED, milliseconds, record, shown
-from hw4cli.arrays.arguments import Window, masked
+from hw4cli.arrays.arguments import Window, mask_of
 from hw4cli.problem.workload import BFLOAT16, BOTTOM_RIGHT, Workload
 
 CHECKED_ROWS = 64  # the first of the checked ones is the 0th, 1/3 of all, and the 64th from the end
@@ -30,13 +29,17 @@ class Case(NamedTuple):
     @property
     def full(self) -> Workload:
         """Without the window."""
-        batch, heads, kv_heads, N, d = self.sizes
-        return masked(Workload(BFLOAT16, batch, heads, kv_heads, N, N, d), self.causal, BOTTOM_RIGHT)
+        return self._with(None)
 
     @property
     def work(self) -> Workload:
         """With it."""
-        return masked(replace(self.full, causal=False, offset=0), self.causal, BOTTOM_RIGHT, self.window)
+        return self._with(self.window)
+
+    def _with(self, window: Window | None) -> Workload:
+        batch, heads, kv_heads, N, d = self.sizes
+        causal, offset, width = mask_of(N, N, self.causal, BOTTOM_RIGHT, window)
+        return Workload(BFLOAT16, batch, heads, kv_heads, N, N, d, causal, offset, window=width)
 
 
 CASES = (
