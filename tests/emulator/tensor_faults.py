@@ -114,7 +114,7 @@ TENSOR_FAULTS = [
     ),
     SHORTS(
         "wgmma: the tile is replaced under the other group",
-        old="if (first_key > 0) __syncthreads();",
+        old="if (first_key > t.first_key) __syncthreads();",
         new="",
         kind="race",
         says="asynchronous copy or product read",
