@@ -4,7 +4,7 @@
 
 Small configurations with random weights, on the CPU: outputs, and the gradients of all parameters of a loss. Models of
 transformers take the implementation "hw4" in the place of "eager"; timm's call torch's scaled_dot_product_attention,
-for which hw4cli.torch.attention stands. Needs PyTorch, transformers and timm.
+for which hw4cli.torch.attention stands. Needs PyTorch, transformers and timm, which needs torchvision.
 """
 
 import argparse
@@ -209,7 +209,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("--output", type=new_file)
     given = parser.parse_args()
-    for name in ("torch", "transformers", "timm"):
+    for name in ("torch", "torchvision", "transformers", "timm"):  # torchvision is timm's
         if importlib.util.find_spec(name) is None:
             raise MachineError(f"the models need PyTorch, transformers and timm, and {name} is not installed")
     import timm

@@ -10,7 +10,7 @@ import json
 from pathlib import Path
 
 import pytest
-from slow import few, slow, slow_of_each
+from slow import few, slow
 
 from benchmarks.measure.mutations import KINDS, Target, find, sites, targets
 from hw4cli.emulator.build import RACE
@@ -42,7 +42,6 @@ def test_every_mutation_is_one_of_the_kernels_as_they_are():
         assert one.get("by", "warp") in VARIANTS
 
 
-@slow_of_each(14)
 @pytest.mark.parametrize("mutation", few(RUN, 1), ids=lambda one: f"{one['file']} {one['kind']}")
 def test_a_mutation_is_found(mutation, tmp_path):
     kernel, shapes = SHOWN[mutation["file"]]
