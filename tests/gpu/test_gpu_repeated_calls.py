@@ -55,14 +55,19 @@ def both(x, do=None, function=attention, **options):
     return [o.detach(), *torch.autograd.grad(o, x, torch.ones_like(o) * 0.5 if do is None else do)]
 
 
-def checked(x, do=None, **options):
-    """The same by calls that are no repeated ones; what was remembered stays."""
-    kept = [(table._recent, table._all) for table in TABLES]
+def apart(compute):
+    """What is computed where no call is remembered; those that are stay so."""
+    kept = [(table, table._all, table._recent, table._growing) for table in TABLES]
     clear()
-    found = both(x, do, **options)
-    for table, (recent, every) in zip(TABLES, kept, strict=True):
-        table._recent, table._all = recent, every
-    return found
+    made = compute()
+    for table, every, recent, growing in kept:
+        table._all, table._recent, table._growing = every, recent, growing
+    return made
+
+
+def checked(x, do=None, **options):
+    """O and the gradients by calls that are no repeated ones."""
+    return apart(lambda: both(x, do, **options))
 
 
 def same(found, right):
@@ -151,12 +156,23 @@ def test_steps_of_decoding_have_the_bits_of_checked_calls(new):
     for rows in (2, 3, 4, 127, 128, 129, 130, 300, 301, 599, 600, 5):
         k, v = (x[:, :, :rows].contiguous() if new else x[:, :, :rows] for x in whole)
         o, of_arrays = attention(q, k, v, enable_gqa=True), hw4cli.attention(q, k, v)
-        clear_all = [(table, table._all, table._recent, table._growing) for table in TABLES]
-        clear()
-        assert torch.equal(o, attention(q, k, v, enable_gqa=True))
-        assert torch.equal(of_arrays, hw4cli.attention(q, k, v)) and torch.equal(o, of_arrays)
-        for table, every, recent, growing in clear_all:
-            table._all, table._recent, table._growing = every, recent, growing
+        assert torch.equal(o, apart(lambda: attention(q, k, v, enable_gqa=True)))  # noqa: B023
+        assert torch.equal(of_arrays, apart(lambda: hw4cli.attention(q, k, v)))  # noqa: B023
+        assert torch.equal(o, of_arrays)
+
+
+@pytest.mark.parametrize("longest", [200, 1000])
+def test_steps_of_a_padded_batch_have_the_bits_of_checked_calls(longest):
+    """Lengths that are new in each step, one sequence empty; the longest is split, and is not."""
+    q, *whole = tensors(5, b=4, h=8, kv=2, n=1, nk=3000, d=128)
+    for step in (0, 1, 2, 23, 24, 25, 63, 64, 65, 700, 1500, 3):
+        lengths = [longest + step, 17 + step, 0, 100 + step]
+        for k, v in (whole, [x[:, :, : longest + step] for x in whole]):
+            o = attention(q, k, v, enable_gqa=True, lengths=lengths)
+            of_arrays = hw4cli.attention(q, k, v, lengths=lengths)
+            assert torch.equal(o, apart(lambda: attention(q, k, v, enable_gqa=True, lengths=lengths)))  # noqa: B023
+            assert torch.equal(of_arrays, apart(lambda: hw4cli.attention(q, k, v, lengths=lengths)))  # noqa: B023
+            assert torch.equal(o, of_arrays) and not o[2].any()
 
 
 def drawn(*shape, dtype=BFLOAT16, seed=9):

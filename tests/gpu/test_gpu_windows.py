@@ -113,6 +113,24 @@ def test_each_packed_sequence_has_a_window_of_its_own(torch, dtype):
             assert error <= ALLOWED[dtype] * max(1, np.abs(one).max())
 
 
+OF_FLOAT32 = [("split", 32), ("split", 64), ("split8", 64), ("split", 128), ("exact", 64), ("exact", 128)]
+
+
+@pytest.mark.parametrize("mask", MASKS, ids=str)
+@pytest.mark.parametrize(("kernel", "d"), OF_FLOAT32)
+def test_windows_of_float32_by_tensor_cores_are_right_and_the_same_bits_again(gpu, torch, kernel, d, mask):
+    if gpu.props.cc < 80:
+        pytest.skip("tensor cores of compute capability 8.0 are needed")
+    Nq, Nk, causal, align, window = mask
+    arrays = _, q, k, v = [x.clip(-3, 3) for x in tensors(torch, FLOAT32, Nq, Nk, d)]
+    asked = {"causal": causal, "align": align, "window": window, "kernel": kernel, "return_lse": True}
+    o, lse = attention(q, k, v, **asked)
+    right, sums, *_ = exact(arrays, Nq, Nk, causal, align, window)
+    assert np.abs(o.double().cpu().numpy() - right).max() <= (1.5e-3 if kernel == "exact" else 4e-3)
+    np.testing.assert_allclose(lse.cpu().numpy(), sums, rtol=1e-5, atol=2e-3)
+    assert all(torch.equal(x, y) for x, y in zip((o, lse), attention(q, k, v, **asked), strict=True))
+
+
 def test_a_float32_window_of_large_scores_is_computed_in_float64(torch):
     arrays = _, q, k, v = tensors(torch, FLOAT32, 700, 700, 64)
     q *= 1e4
