@@ -8,11 +8,14 @@ from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.problem.workload import Workload
 
 KEYS = 2 * hopper.OWNED  # that a block owns
-# Bytes of sums of dQ of heads worked on together: of shared heads, of others without a mask; of more than 16 heads,
-# causal or not. The best on an H200.
-SHARED_SUMS, FULL_SUMS = 1 << 26, 1 << 24
-MANY_CAUSAL_SUMS, MANY_FULL_SUMS = 1 << 25, 1 << 23
+# Bytes of sums of dQ of heads worked on together: of shared heads, of others; of more than 16 heads without a mask,
+# or 8 with one. The best on an H200, with a mask on an H100.
+SHARED_SUMS, OWN_SUMS, MANY_SUMS = 1 << 26, 1 << 24, 1 << 23
 OF_WINDOWS = 2  # heads of 128 columns worked on together: by count, not measured (docs/notes/gradients.md)
+OF_ATOMIC = 4  # heads worked on together where no block waits for another
+# With a mask, tiles of keys add to dQ in so many chains where a head has more than `FEW_TILES` tiles of keys; one more
+# at 64 columns from so many rows on. Only where the sums of the further chains take no more bytes than that.
+CAUSAL_CHAINS, FEW_TILES, MANY_ROWS, MOST_SUMS = 2, 3, 4096, 1 << 30
 # Microseconds, as measured on an H200: for a tile of Q; for a task besides; from one tile of keys that adds to a tile
 # of dQ to the next; and for a megabyte of sums to be written, read and added.
 STEP, TASK, TURN, PER_MB = 2.4, 4.0, 2.8, 0.4
@@ -42,7 +45,7 @@ class Cut(NamedTuple):
 def best_cut(work: Workload, sms: int) -> Cut:
     """The cut of least `duration` on so many multiprocessors; none where it gains little, nor of windows: each tile of
     keys begins behind the one before, and does not wait for it. Sequences of several lengths are not cut."""
-    whole = Cut((1 if work.sequences else work.batch) * work.kv_heads)
+    whole = Cut((1 if work.sequences else work.batch) * work.kv_heads, chains=usual_chains(work))
     if work.window or work.sequences:
         return whole
     group, rows = work.heads // work.kv_heads, tile_rows(work)
@@ -85,18 +88,33 @@ def tile_rows(work: Workload) -> int:
     return KEYS * hopper.OWNED // hopper.columns(work)
 
 
-def section(work: Workload) -> int:
-    """Heads of K and V that are worked on together: more keep blocks from waiting for each other, fewer keep the sums
-    of dQ in the L2 cache, of which heads that are shared have more, long ones more than short ones. Of a window, blocks
-    hardly wait: each begins as many queries behind the one before as a tile has keys."""
+def usual_chains(work: Workload) -> int:
+    """Chains of a workload that is not cut. With a mask, tasks that run side by side are at different queries, so the
+    sums of few heads at a time fit into the L2 cache, whose tiles of keys wait for each other: half as long in two
+    chains. Without one, and where heads are shared, chains gain nothing."""
+    if not work.causal or work.window or work.sequences or work.heads != work.kv_heads:
+        return 1
+    if ceil_div(work.Nk, KEYS) <= FEW_TILES:
+        return 1
+    chains = CAUSAL_CHAINS + (hopper.columns(work) == hopper.OWNED and work.Nq >= MANY_ROWS)
+    return chains if (chains - 1) * sum_bytes(work) <= MOST_SUMS else 1
+
+
+def section(work: Workload, in_order: bool = True) -> int:
+    """Heads of K and V that are worked on together, by tiles of keys that add to dQ in their order, or as they come:
+    more keep blocks from waiting for each other, fewer keep the sums of dQ in the L2 cache, of which heads that are
+    shared have more, long ones more than short ones. Of a window, blocks hardly wait: each begins as many queries
+    behind the one before as a tile has keys."""
     group = work.heads // work.kv_heads
     if work.window and hopper.columns(work) > hopper.OWNED:
         return OF_WINDOWS
+    if not in_order:
+        return OF_ATOMIC
     sums = FLOAT * hopper.columns(work) * work.most_rows * group
-    if group == 1 and work.causal:
-        return max(16, min(32, MANY_CAUSAL_SUMS // sums))
     if group == 1:
-        return max(4, min(16, FULL_SUMS // sums), min(64, MANY_FULL_SUMS // sums))
+        usual, many = (8, 16) if work.causal else (16, 64)
+        least = 8 if work.causal and usual_chains(work) == 1 else 4
+        return max(least, min(usual, OWN_SUMS // sums), min(many, MANY_SUMS // sums))
     return max(1 if work.causal else 8, min(16, SHARED_SUMS // sums))
 
 

@@ -28,6 +28,8 @@ def plan(work: Workload, props: DeviceProperties, tile: Cut | None = None, name:
     MachineError where the kernels do not run."""
     hopper.check(name, work, props)
     cut = tile or best_cut(work, props.sms)
+    if name == ATOMIC and not tile:
+        cut = cut._replace(chains=1)
     if work.window and cut.parts > 1:
         raise MachineError(f"kernel {name} computes windows of keys without parts of heads or rows")
     width, rows = hopper.columns(work), tile_rows(work)
@@ -62,8 +64,8 @@ def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Callable[[B
     """The one argument of each launch; `encode` makes tensor maps."""
     layout, tiles = planned.layout, (hopper.OWNED, tile_rows(work))
     sums = [arrays.scratch + start for start in (layout.partial_o, layout.tiles, layout.row_stats)]
-    cut = Cut(*planned.cut)
-    return hopper.tiled_arguments(work, planned, arrays, encode, tiles, section(work), _owned(work), cut, sums)
+    cut, together = Cut(*planned.cut), section(work, planned.variant != ATOMIC)
+    return hopper.tiled_arguments(work, planned, arrays, encode, tiles, together, _owned(work), cut, sums)
 
 
 def scratch(work: Workload, cut: Cut) -> Scratch:

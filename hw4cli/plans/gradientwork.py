@@ -10,6 +10,7 @@ from typing import Any
 from hw4cli.plans import backwardcut as cut
 from hw4cli.plans import backwardwgmma as hopper
 from hw4cli.plans.backwardmma import TILE_ROWS
+from hw4cli.plans.backwardonce import ATOMIC
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.halfwork import Sizes, head_bytes, tiles_seen
@@ -319,7 +320,7 @@ def _visits_of_keys(plan: Plan, launch: Launch, work: Workload) -> Visits:
     passing = head_bytes(work, 1) + STATS
     if once:
         sums = FLOAT * plan.macros["COLUMNS"]
-        ordered = _in_task_order(visits, heads, cut.section(work), launch.grid)
+        ordered = _in_task_order(visits, heads, cut.section(work, plan.variant != ATOMIC), launch.grid)
         room, written = COPIES * passing + sums / COPIES, (sums, passing + sums)
         return Visits(ordered, launch.grid, passing + sums, footprint=room, written=written)
     turning = work.causal and not hopper.claimed_bytes(plan.macros["COLUMNS"])

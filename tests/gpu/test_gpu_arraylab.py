@@ -96,7 +96,7 @@ def test_the_newest_peers_are_right_or_say_why_they_are_not_there(gpu, hw4, tmp_
 def test_gradients_are_checked_and_measured_beside_torchs(gpu, hw4, tmp_path, which, factor, text, peers):
     pytest.importorskip("torch")
     path = tmp_path / "record.json"
-    options = ["--peers", "fa2,efficient", "--samples", "10", "--output", path]
+    options = ["--peers", "cudnn,fa2,efficient", "--samples", "10", "--output", path]
     result = hw4("bench", "--pass", which, text, *options)
     assert result.returncode == 0, result.stdout + result.stderr
     ours, *theirs = json.loads(path.read_text())["rows"]
