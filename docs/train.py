@@ -2,9 +2,11 @@
 
     python docs/train.py                      300 steps, on the GPU where there is one
     python docs/train.py --attention torch    the same with torch.nn.functional.scaled_dot_product_attention
+    python docs/train.py --size large         a model of twelve layers, 1,024 wide
 
 Two runs of one seed with hw4's attention print the same digest of the parameters: the same bits. For that torch's other
-operators must be asked to be deterministic, too: the gradient of an embedding is not by default.
+operators must be asked to be deterministic, too: the gradient of an embedding is not by default. With --any-order they
+are not asked, and are as fast as they can be.
 """
 
 import argparse
@@ -12,6 +14,7 @@ import hashlib
 import os
 import random
 import sys
+import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -52,8 +55,19 @@ class Size:
     context: int = 256
     batch: int = 32
 
+    @property
+    def tokens(self) -> int:
+        """Of a step."""
+        return self.batch * self.context
+
 
 TINY = Size(layers=1, heads=2, width=32, context=32, batch=8)
+SIZES = {
+    "tiny": TINY,
+    "small": Size(),
+    "medium": Size(layers=6, heads=8, width=512, context=1024, batch=16),
+    "large": Size(layers=12, heads=8, width=1024, context=2048, batch=8),
+}
 
 
 class Block(nn.Module):
@@ -96,11 +110,14 @@ def train(
     size: Size = Size(),
     seed: int = 0,
     compiled: bool = False,
+    same_bits: bool = True,
     show: Callable[[int, float], None] = lambda step, loss: None,
 ) -> tuple[list[float], str]:
-    """The loss of each step, and a digest of the parameters after the last one. bfloat16 by autocast on a GPU."""
+    """The loss of each step, and a digest of the parameters after the last one. bfloat16 by autocast on a GPU.
+    `same_bits`: torch's operators, too, give the same in each run. `show` is called every SHOWN steps, with their mean
+    loss, which is waited for."""
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without which torch refuses the next line's promise
-    torch.use_deterministic_algorithms(True)
+    torch.use_deterministic_algorithms(same_bits)
     torch.manual_seed(seed)
     stories = text(100_000, seed)
     alphabet = sorted(set(stories))
@@ -135,15 +152,20 @@ def main() -> None:
     parser.add_argument("--steps", type=int, default=300)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--device", choices=("cpu", "cuda"), default="cuda" if torch.cuda.is_available() else "cpu")
-    parser.add_argument("--tiny", action="store_true", help="a model for the CPU")
+    parser.add_argument("--size", choices=SIZES, default="small", help="of the model; tiny: for the CPU")
     parser.add_argument("--compile", action="store_true", help="by torch.compile")
+    parser.add_argument("--any-order", action="store_true", help="let torch's operators give other bits each time")
     given = parser.parse_args()
+    size, shown = SIZES[given.size], [(0, 0.0)]
 
     def show(step: int, loss: float) -> None:
-        print(f"step {step:4}  loss {loss:.4f}", flush=True)
+        (before, then), now = shown[-1], time.perf_counter()
+        shown.append((step, now))
+        rate = f"  {(step - before) * size.tokens / (now - then):,.0f} tokens/s" if before else ""
+        print(f"step {step:4}  loss {loss:.4f}{rate}", flush=True)
 
-    size = TINY if given.tiny else Size()
-    _, digest = train(given.attention, given.steps, given.device, size, given.seed, given.compile, show)
+    how = given.seed, given.compile, not given.any_order
+    _, digest = train(given.attention, given.steps, given.device, size, *how, show)
     print(f"parameters {digest[:16]}")
 
 

@@ -230,6 +230,11 @@ def of_arrays() -> dict[str, Recipe]:
             "what calls cost the host and in all, beside torch's",
             f"{bench} --calls --peers cudnn,fa2",
         ),
+        "tokens": Recipe(
+            "calls/GPU-tokens.json",
+            "tokens a second of docs/train.py, with hw4's attention and with torch's",
+            "benchmarks.measure.tokens",
+        ),
         "mma": Recipe(
             "GPU-mma.json",
             "`half_mma` and FA2, which use the same instructions",

@@ -141,7 +141,10 @@ def measure(name: str, causal: bool) -> list[dict[str, Any]]:
     return rows
 
 
-def record(about: str, kind: str, rows_of_all: Callable[[], list[dict[str, Any]]]) -> None:
+HOW = f"{CALLS} calls one behind the other, medians of {ROUNDS} rounds in turns"
+
+
+def record(about: str, kind: str, rows_of_all: Callable[[], list[dict[str, Any]]], how: str = HOW) -> None:
     """Measure, and write the record of whole calls in turns to the file of the command line; `about`: the program's own
     words."""
     parser = argparse.ArgumentParser(description=about.partition("\n")[0])
@@ -155,7 +158,7 @@ def record(about: str, kind: str, rows_of_all: Callable[[], list[dict[str, Any]]
     timer = GpuTimer(Gpu())
     before = timer.clocks()
     rows = rows_of_all()
-    method = {kind: f"{CALLS} calls one behind the other, medians of {ROUNDS} rounds in turns"}
+    method = {kind: how}
     clocks = {"before": before, "after": timer.clocks()}
     own = {"machine": machine(timer.machine(), True), "clocks": clocks, "method": method}
     write_record(options.output, {**heading(kind), **own, "rows": rows})

@@ -35,3 +35,17 @@ def calls(record: Record) -> Table:
 
 def _beside(peer: Record | None, own: Record) -> str:
     return "-" if peer is None else f"{peer['whole_us']:.0f} ({peer['whole_us'] / own['whole_us']:.2f})"
+
+
+def tokens(record: Record) -> Table:
+    """A line for each size of docs/train.py: tokens a second with hw4's attention and with torch's."""
+    lines = []
+    for row in timed(record):
+        sizes, rates = row["sizes"], row["tokens_per_s"]
+        shape = sizes["batch"], sizes["heads"], sizes["context"], sizes["width"] // sizes["heads"]
+        line = [row["model"], f"{sizes['layers']}", f"({', '.join(map(str, shape))})", f"{rates[OURS]:,.0f}"]
+        lines.append([*line, f"{rates[DEFAULT]:,.0f}", f"{rates[OURS] / rates[DEFAULT]:.2f}"])
+    machine = record["machine"]
+    how = f"{machine['gpu']}, torch {machine['torch']}; {made(record)}; {record['method']['tokens']}."
+    header = ["size", "layers", "(batch, heads, N, d)", f"{OURS} tokens/s", f"{DEFAULT} tokens/s", f"× {DEFAULT}"]
+    return Table(header, lines, (how,))

@@ -57,6 +57,7 @@ VIEWS: dict[str, table.View] = {
     "exactness": arrays.exactness,
     "float32": arrays.float32,
     "calls": calls.calls,
+    "tokens": calls.tokens,
     "gradients": gradients.gradients,
     "sweep": gradients.sweep,
     "designs": gradients.designs,

@@ -85,6 +85,7 @@ def test_every_committed_record_of_a_command_is_read():
         "calls",
         "sequences",
         "windows",
+        "tokens",
         "scores",
         "suites",
         "flash-attn",

@@ -1,5 +1,6 @@
 """docs/train.py: a small transformer learns as much with our attention as with torch's, with the same bits again."""
 
+import re
 import sys
 
 import pytest
@@ -27,8 +28,9 @@ def test_a_tiny_model_learns_the_same_and_has_the_same_bits_again():
 
 
 def test_the_example_prints_its_loss_and_a_digest(monkeypatch, capsys):
-    monkeypatch.setattr(sys, "argv", ["train.py", "--tiny", "--device", "cpu", "--steps", "4", "--attention", "hw4"])
+    monkeypatch.setattr(sys, "argv", ["train.py", "--size", "tiny", "--device", "cpu", "--steps", "60"])
     train.main()
-    first, last = capsys.readouterr().out.splitlines()
-    assert first.startswith("step    4  loss 3.")
+    first, second, last = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"step   50  loss \d\.\d{4}", first)
+    assert re.fullmatch(r"step   60  loss \d\.\d{4}  [\d,]+ tokens/s", second), "of the steps after the first ones"
     assert last.startswith("parameters ")
