@@ -15,8 +15,9 @@ import os
 import random
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
 try:
@@ -103,46 +104,64 @@ class Model(nn.Module):
         return self.last(self.blocks(self.characters(given) + self.places(place)))
 
 
+class Training:
+    """A model and its steps: `losses` makes one after the other, each loss a tensor that is not waited for. bfloat16 by
+    autocast on a GPU. `same_bits`: torch's operators, too, give the same in each run."""
+
+    def __init__(
+        self,
+        attention: str = "hw4",
+        device: str = "cpu",
+        size: Size = Size(),
+        seed: int = 0,
+        compiled: bool = False,
+        same_bits: bool = True,
+    ) -> None:
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without which torch refuses the next promise
+        torch.use_deterministic_algorithms(same_bits)
+        torch.manual_seed(seed)
+        stories = text(100_000, seed)
+        alphabet = sorted(set(stories))
+        self.numbers = torch.tensor([alphabet.index(one) for one in stories])
+        self.device, self.size, self.draws = device, size, torch.Generator().manual_seed(seed)
+        self.model = Model(len(alphabet), size, ATTENTION[attention]).to(device)
+        self.run = torch.compile(self.model) if compiled else self.model
+
+    def losses(self) -> Iterator[Tensor]:
+        """A step for each loss that is taken."""
+        size, numbers = self.size, self.numbers
+        optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3 if size.width >= 128 else 3e-3)
+        while True:
+            starts = torch.randint(len(numbers) - size.context, (size.batch, 1), generator=self.draws)
+            chunk = numbers[starts + torch.arange(size.context + 1)].to(self.device)
+            with torch.autocast(self.device, torch.bfloat16, enabled=self.device == "cuda"):
+                guesses = self.run(chunk[:, :-1])
+            loss = cross_entropy(guesses.float().flatten(0, 1), chunk[:, 1:].flatten())
+            optimizer.zero_grad()
+            loss.backward()
+            optimizer.step()
+            yield loss.detach()
+
+    def digest(self) -> str:
+        """Of all parameters."""
+        found = hashlib.sha256()
+        for parameter in self.model.parameters():
+            found.update(parameter.detach().cpu().numpy().tobytes())
+        return found.hexdigest()
+
+
 def train(
-    attention: str = "hw4",
-    steps: int = 300,
-    device: str = "cpu",
-    size: Size = Size(),
-    seed: int = 0,
-    compiled: bool = False,
-    same_bits: bool = True,
-    show: Callable[[int, float], None] = lambda step, loss: None,
+    training: Training, steps: int = 300, show: Callable[[int, float], None] = lambda step, loss: None
 ) -> tuple[list[float], str]:
-    """The loss of each step, and a digest of the parameters after the last one. bfloat16 by autocast on a GPU.
-    `same_bits`: torch's operators, too, give the same in each run. `show` is called every SHOWN steps, with their mean
-    loss, which is waited for."""
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # without which torch refuses the next line's promise
-    torch.use_deterministic_algorithms(same_bits)
-    torch.manual_seed(seed)
-    stories = text(100_000, seed)
-    alphabet = sorted(set(stories))
-    numbers = torch.tensor([alphabet.index(one) for one in stories])
-    model = Model(len(alphabet), size, ATTENTION[attention]).to(device)
-    run = torch.compile(model) if compiled else model
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-3 if size.width >= 128 else 3e-3)
+    """The loss of each step, and a digest of the parameters after the last one. `show` is called every SHOWN steps,
+    with their mean loss, which is waited for."""
     losses: list[Tensor] = []
-    for step in range(1, steps + 1):
-        starts = torch.randint(len(numbers) - size.context, (size.batch, 1))
-        chunk = numbers[starts + torch.arange(size.context + 1)].to(device)
-        with torch.autocast(device, torch.bfloat16, enabled=device == "cuda"):
-            guesses = run(chunk[:, :-1])
-        loss = cross_entropy(guesses.float().flatten(0, 1), chunk[:, 1:].flatten())
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-        losses.append(loss.detach())
+    for step, loss in enumerate(islice(training.losses(), steps), 1):
+        losses.append(loss)
         if step % SHOWN == 0 or step == steps:
             recent = losses[-SHOWN:]
             show(step, float(sum(recent)) / len(recent))
-    digest = hashlib.sha256()
-    for parameter in model.parameters():
-        digest.update(parameter.detach().cpu().numpy().tobytes())
-    return [float(loss) for loss in losses], digest.hexdigest()
+    return [float(loss) for loss in losses], training.digest()
 
 
 def main() -> None:
@@ -165,7 +184,7 @@ def main() -> None:
         print(f"step {step:4}  loss {loss:.4f}{rate}", flush=True)
 
     how = given.seed, given.compile, not given.any_order
-    _, digest = train(given.attention, given.steps, given.device, size, *how, show)
+    _, digest = train(Training(given.attention, given.device, size, *how), given.steps, show)
     print(f"parameters {digest[:16]}")
 
 

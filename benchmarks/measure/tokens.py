@@ -2,14 +2,14 @@
 
     python -m benchmarks.measure.tokens --output benchmarks/calls/h200-tokens.json
 
-Runs of both follow one another in turns; of each, the steps between two prints are timed, but for the first ones, and
-the medians count. Both losses must agree: a model that learns something else is no comparison.
+Both models are trained in one process and take turns of some steps, whose medians count. Both losses must agree: a
+model that learns something else is no comparison.
 """
 
 import statistics
 import sys
 import time
-from itertools import pairwise
+from itertools import islice
 from typing import Any
 
 from benchmarks import ROOT
@@ -19,46 +19,43 @@ from hw4cli.errors import MachineError
 
 NAMES = "small", "medium", "large"
 WAYS = "hw4", "torch"
-ROUNDS, PERIODS = 2, 4  # runs of each; periods between two prints, the first of which is not counted
-ALLOWED = 0.1  # between the losses: bfloat16 is rounded in another order
-
-
-def seconds_and_loss(train: Any, attention: str, size: Any) -> tuple[list[float], float]:
-    """Seconds of a step in each period but the first, and the last loss that was shown."""
-    shown: list[tuple[float, float]] = []
-    train.train(
-        attention,
-        PERIODS * train.SHOWN,
-        "cuda",
-        size,
-        same_bits=False,
-        show=lambda step, loss: shown.append((time.perf_counter(), loss)),
-    )
-    times = [at for at, _ in shown]
-    return [(after - before) / train.SHOWN for before, after in pairwise(times)], shown[-1][1]
+TURNS, STEPS, FIRST = 12, 15, 5  # turns of each; steps of a turn; steps before the first one, in which all is compiled
+ALLOWED = 0.2  # between the last losses: bfloat16 is rounded in another order
 
 
 def measure(name: str) -> dict[str, Any]:
     """The row of a size. Raises MachineError where the losses differ."""
+    import torch
     import train  # type: ignore[import-not-found]
 
-    size, times = train.SIZES[name], dict[str, list[float]]()
-    losses: dict[str, float] = {}
-    for way in ROUNDS * WAYS:
-        found, losses[way] = seconds_and_loss(train, way, size)
-        times.setdefault(way, []).extend(found)
-    if abs(losses["hw4"] - losses["torch"]) > ALLOWED:
-        raise MachineError(f"the losses of the {name} model differ: {losses}")
-    rates = {way: size.tokens / statistics.median(found) for way, found in times.items()}
-    say(f"{name}: {', '.join(f'{way} {rate:,.0f} tokens/s' for way, rate in rates.items())}, losses {losses}")
+    size, seconds, last = train.SIZES[name], {way: list[float]() for way in WAYS}, dict[str, float]()
+    losses = {way: train.Training(way, "cuda", size, same_bits=False).losses() for way in WAYS}
+
+    def take(way: str, steps: int) -> float:
+        torch.cuda.synchronize()
+        begin = time.perf_counter()
+        for loss in islice(losses[way], steps):
+            last[way] = loss
+        last[way] = float(last[way])  # which is waited for
+        return (time.perf_counter() - begin) / steps
+
+    for way in WAYS:
+        take(way, FIRST)
+    for turn in range(TURNS):
+        for way in WAYS if turn % 2 else WAYS[::-1]:
+            seconds[way].append(take(way, STEPS))
+    if abs(last["hw4"] - last["torch"]) > ALLOWED:
+        raise MachineError(f"the losses of the {name} model differ: {last}")
+    rates = {way: size.tokens / statistics.median(found) for way, found in seconds.items()}
+    say(f"{name}: {', '.join(f'{way} {rate:,.0f} tokens/s' for way, rate in rates.items())}, losses {last}")
     sizes = {key: getattr(size, key) for key in ("layers", "heads", "width", "context", "batch")}
-    return {"model": name, "sizes": sizes, "status": "ok", "tokens_per_s": rates, "losses": losses}
+    return {"model": name, "sizes": sizes, "status": "ok", "tokens_per_s": rates, "losses": last, "seconds": seconds}
 
 
 def main() -> None:
     """All sizes."""
     sys.path.append(str(ROOT / "docs"))
-    how = f"medians of {ROUNDS} runs of {PERIODS - 1} periods of 50 steps each, in turns"
+    how = f"medians of {TURNS} turns of {STEPS} steps each"
     record(__doc__ or "", "tokens", lambda: [measure(name) for name in NAMES], how)
 
 

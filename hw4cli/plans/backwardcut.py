@@ -56,10 +56,10 @@ def best_cut(work: Workload, sms: int) -> Cut:
         for h in heads
         for r in _powers(ceil_div(work.Nq, rows))
         for chains in _powers(min(MOST_CHAINS, ceil_div(work.Nk, KEYS)))
-        if h * r <= MOST_PARTS and (r == 1 or h == heads[-1])
+        if h * r <= MOST_PARTS and (r == 1 or h == heads[-1]) and (h * r > 1 or chains > whole.chains)
     ]
     took = {cut: duration(work, cut, sms, steps) for cut in (whole, *cuts)}
-    best = min(cuts, key=took.__getitem__)
+    best = min(took, key=took.__getitem__)
     return best if took[best] < LEAST_GAIN * took[whole] else whole
 
 

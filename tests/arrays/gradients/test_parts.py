@@ -61,6 +61,7 @@ def test_every_order_of_threads_gives_parts_the_same_bits():
         (Workload.square(BFLOAT16, 1, 16, 16384, 64, True), (1, 1, 3)),
         (Workload.square(BFLOAT16, 2, 16, 8192, 128, True), (1, 1, 2)),
         (Workload.square(BFLOAT16, 16, 16, 1024, 64, True), (1, 1, 2)),
+        (Workload.square(BFLOAT16, 16, 16, 1024, 128, True), (1, 1, 2)),
         (Workload.square(BFLOAT16, 8, 64, 8192, 128, True), (1, 1, 1)),  # a second chain's sums would take 2 GiB more
         (Workload.square(BFLOAT16, 64, 16, 256, 128, True), (1, 1, 1)),
         (Workload.square(BFLOAT16, 2, 16, 8192, 128), (1, 1, 1)),
