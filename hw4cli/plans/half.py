@@ -18,6 +18,7 @@ NAME = "half"
 LARGEST = 3e38  # about the largest float32
 ATOM = 64  # columns of 16 bits in the 128 bytes that a copy swizzles
 FEW_ROWS = 128  # two groups' rows
+WIDE_WINDOW = 4096  # keys, for more than which turns are taken at d = 128, as without a window
 WIDTHS = (32, 64, 96, 128, 192, 256)  # columns of O that are computed
 # For 2, 3 or 4 groups that multiply: the registers of a thread of theirs, and of one of the group that copies. Together
 # they are what the block was launched with (setmaxnreg).
@@ -74,6 +75,9 @@ def tiling(work: Workload, props: DeviceProperties) -> Tiling:
         return three
     if work.score:
         return four if work.causal or work.score.tile_is_mask else Tiling(3, 96, 2, ones)
+    if work.window:  # 64 keys end where groups' rows do; groups begin at other tiles, and turns would hold them up
+        wide = Tiling(3, 64, 4, turns=work.window > WIDE_WINDOW)
+        return wide if work.d > 64 else four._replace(stages=8, turns=False)
     if work.causal and work.d <= 64:
         return four
     if work.d > 64:

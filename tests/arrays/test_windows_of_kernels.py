@@ -22,7 +22,8 @@ pytestmark = quick_of_each(1)
 
 WAYS = {
     "half, three groups": ("half", 90, Tiling(3, 80, 2), BFLOAT16, 128),
-    "half, four groups, ones": ("half", 90, Tiling(4, 64, 4, ones=True), FLOAT16, 64),
+    "half, three groups, its own": ("half", 90, None, BFLOAT16, 128),
+    "half, four groups, its own": ("half", 90, None, FLOAT16, 64),
     "half, two groups, no turns": ("half", 90, Tiling(2, 128, 2, turns=False, ahead=False), FLOAT16, 40),
     "half, polynomials": ("half", 90, Tiling(4, 64, 4, ones=True, polynomial=3, in_order=4), BFLOAT16, 64),
     "half, short": ("half", 90, None, FLOAT16, 64),
@@ -75,7 +76,7 @@ def test_every_row_sees_its_window(way, Nq, Nk, offset, window):
 
 
 @pytest.mark.parametrize("factor", [-40.0, 40.0])
-@pytest.mark.parametrize("way", ["half, three groups", "half, four groups, ones", "half_mma", "half_cores"])
+@pytest.mark.parametrize("way", ["half, three groups", "half, four groups, its own", "half_mma", "half_cores"])
 def test_a_row_whose_keys_come_late_is_weighed_by_its_own_scores(way, factor):
     """Scores in the hundreds, below 0 and above: a maximum that began with the row's hidden keys would give nothing."""
     kernel, cc, tiling, dtype, d = WAYS[way]
