@@ -29,7 +29,7 @@ from benchmarks import ROOT
 from hw4cli.errors import Hw4Error, InputError, MachineError
 from hw4cli.plans.gradients import GRADIENTS
 from hw4cli.plans.kernels16 import ENTRIES16, KERNELS16
-from hw4cli.plans.registry import VARIANTS
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem.workload import BFLOAT16, FLOAT32
 
 TOGETHER = 2  # shapes of a kernel for which it is compiled alike, as far as the tile does not follow from them
@@ -122,7 +122,7 @@ def started(place: Path, jobs: Path, cache: Path, seconds: float, processes: int
 
 def answers(workers: Sequence[Worker], cache: Path) -> dict[int, Job]:
     """What they say of each workload. Raises MachineError where one fails."""
-    found = {}
+    found: dict[int, Job] = {}
     for number, worker in enumerate(workers):
         out, _ = worker.communicate()
         if worker.returncode:

@@ -89,7 +89,7 @@ def fitted(one: Polynomial, points: int = 2001, rounds: int = 3000) -> tuple[lis
     if one.exact:
         powers, wanted = powers[:, 1:], wanted - powers[:, 0]
     weights, error = np.ones(points), np.zeros(points)
-    found = np.zeros(powers.shape[1])
+    found: Any = np.zeros(powers.shape[1])
     for _ in range(rounds):
         root = np.sqrt(weights)
         found = np.linalg.lstsq(powers * root[:, None], wanted * root, rcond=None)[0]
@@ -103,9 +103,9 @@ def arguments(every: int) -> Iterator[Any]:
     for end, sign in ((LOWEST, np.uint32(1 << 31)), (HIGHEST, np.uint32(0))):
         last = int(np.float32(abs(end)).view(np.uint32))
         for first in range(0, last + 1, CHUNK * every):
-            bits = np.arange(first, min(last + 1, first + CHUNK * every), every, np.int64)
+            bits = np.arange(first, min(last + 1, first + CHUNK * every), every, dtype=np.int64)
             yield (bits.astype(np.uint32) | sign).view(np.float32)
-        yield np.float32([end])
+        yield np.array([end], np.float32)
 
 
 def largest_error(one: Polynomial, x: Any) -> float:

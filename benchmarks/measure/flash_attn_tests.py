@@ -61,7 +61,8 @@ def attention(q: Any, k: Any, v: Any, causal: bool, window: Any, extra: dict[str
     given = {name: extra[name] for name in SAME if extra.get(name) is not None}
     asked |= {name: value for name, value in given.items() if name != "softcap" or value}
     rows = [x.transpose(-3, -2) for x in (q, k, v)]
-    o = hw4cli.torch.attention(*rows, scale=extra.get("softmax_scale"), **asked).transpose(-3, -2)
+    query, key, value = rows
+    o = hw4cli.torch.attention(query, key, value, scale=extra.get("softmax_scale"), **asked).transpose(-3, -2)
     if not extra.get("return_attn_probs"):
         return o
     del asked["enable_gqa"], asked["is_causal"]
@@ -118,7 +119,9 @@ def cache(
         k_cache, v_cache = (x[cache_batch_idx.long()] for x in (k_cache, v_cache))
     (batch, room), rows = k_cache.shape[:2], q.flatten(0, -3)
     pad = "" if cache_leftpad is None else " - pad[b]"
-    more = chunks(attention_chunk, q.device, pad) if attention_chunk else {"arrays": {}, "keep": ""}
+    more: dict[str, Any] = {"arrays": {}, "keep": ""}
+    if attention_chunk:
+        more = chunks(attention_chunk, q.device, pad)
     if pad:
         more["arrays"]["pad"] = cache_leftpad
         more["keep"] = " and ".join(filter(None, (more["keep"], "j >= pad[b]")))
@@ -173,6 +176,7 @@ def package(checkout: Path) -> None:
     ) -> Any:
         return func(q, k, v, dropout_p, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, **how)
 
+    packed: Callable[..., Any] = varlen
     module(
         "flash_attn",
         flash_attn_func=func,
@@ -180,7 +184,7 @@ def package(checkout: Path) -> None:
         flash_attn_qkvpacked_func=lambda qkv, *rest, **how: func(*qkv.unbind(-3), *rest, **how),
         flash_attn_varlen_func=varlen,
         flash_attn_varlen_kvpacked_func=lambda q, kv, *rest, **how: varlen(q, *kv.unbind(-3), *rest, **how),
-        flash_attn_varlen_qkvpacked_func=lambda qkv, starts, most, *rest, **how: varlen(
+        flash_attn_varlen_qkvpacked_func=lambda qkv, starts, most, *rest, **how: packed(
             *qkv.unbind(-3), starts, starts, most, most, *rest, **how
         ),
         flash_attn_with_kvcache=cache,

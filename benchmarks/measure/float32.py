@@ -29,7 +29,7 @@ WORKLOADS = (
 )
 KERNELS = ("exact", "flash", "split", "split8")
 TRITON, ROUNDING = "benchmarks/measure/triton_attention.py", "benchmarks/measure/rounded_attention.py"
-PEERS = ("efficient", "flex?", f"{TRITON}:tf32x3?", "flex-tf32?", f"{TRITON}:tf32?")
+PEERS: tuple[str, ...] = ("efficient", "flex?", f"{TRITON}:tf32x3?", "flex-tf32?", f"{TRITON}:tf32?")
 PEERS += (f"{ROUNDING}:fp16", f"{ROUNDING}:bf16")
 ROUNDED = 0.02  # of the answer's norm: four times what bf16 is off by, a fifth of what a mistake is
 

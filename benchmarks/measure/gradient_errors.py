@@ -64,7 +64,7 @@ def backend(name: str) -> Callable[..., Any]:
 def gradients(function: Callable[..., Any], inputs: list[Any], do: Any) -> tuple[Any, ...]:
     """dQ, dK and dV."""
     inputs = [x.detach().requires_grad_() for x in inputs]
-    return torch.autograd.grad(function(*inputs), inputs, do)
+    return tuple(torch.autograd.grad(function(*inputs), inputs, do))
 
 
 def measured(function: Callable[..., Any], inputs: list[Any], do: Any, right: tuple[Any, ...]) -> dict[str, Any] | None:
@@ -83,7 +83,7 @@ def main() -> None:
     parser.add_argument("--output", type=new_file, required=True)
     parser.add_argument("--rows", type=int, default=4096)
     given = parser.parse_args()
-    by = {"hw4": partial(hw4cli.torch.attention, is_causal=True)}
+    by: dict[str, Callable[..., Any]] = {"hw4": partial(hw4cli.torch.attention, is_causal=True)}
     by.update((name, backend(word)) for name, word in PEERS.items())
     rows = []
     for short, dtype in TYPES.items():

@@ -33,9 +33,10 @@ from hw4cli.plans import columns
 from hw4cli.plans.columns import COLUMNS, Copied
 from hw4cli.plans.gradients import GRADIENTS
 from hw4cli.plans.kernels16 import ENTRIES16
+from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.launch import ABSMAX, ABSMAX_CHUNK, Matrix, absmax_launch, magnitudes
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES, DeviceProperties
-from hw4cli.plans.registry import KERNELS, VARIANTS
+from hw4cli.plans.registry import KERNELS
 from hw4cli.problem.casefile import magnitudes_of
 from hw4cli.problem.workload import FLOAT32, MAX_D, Workload, stored_d
 from hw4cli.resources import kernel_path

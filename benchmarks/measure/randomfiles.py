@@ -35,8 +35,8 @@ def digest(path: Path) -> str:
     """A checksum of a file, by all cores."""
     data = np.memmap(path, np.uint8, "r")
     with ThreadPoolExecutor() as pool:
-        sums = pool.map(lambda at: zlib.crc32(data[at : at + CHUNK]), range(0, data.size, CHUNK))
-        return f"{zlib.crc32(np.array(list(sums), '<u4')):08x}"
+        sums = pool.map(lambda at: zlib.crc32(data[at : at + CHUNK].data), range(0, data.size, CHUNK))
+        return f"{zlib.crc32(np.array(list(sums), '<u4').tobytes()):08x}"
 
 
 def worst_error(source: Path, target: Path, shape: Sizes, causal: bool = False) -> float:

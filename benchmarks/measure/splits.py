@@ -13,6 +13,7 @@ import itertools
 import random
 import statistics
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 from benchmarks.measure.scripts import end_with, new_file, say, write_record
@@ -66,7 +67,7 @@ def times_of(work: Workload) -> dict[str, float]:
     error = (found[0] - found[1]).abs().max().item()
     if not error <= 8e-3:
         raise RuntimeError(f"half and half_split differ by {error:.2g}")
-    graphs = {name: graph_of(torch, lambda name=name: attention(q, k, v, kernel=name, **asked)) for name in PEERS}
+    graphs = {name: graph_of(torch, partial(attention, q, k, v, kernel=name, **asked)) for name in PEERS}
     times: dict[str, list[float]] = {name: [] for name in PEERS}
     for turn in range(-1, ROUNDS):
         for name, graph in graphs.items():

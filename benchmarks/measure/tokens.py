@@ -26,7 +26,7 @@ ALLOWED = 0.2  # between the last losses: bfloat16 is rounded in another order
 def measure(name: str) -> dict[str, Any]:
     """The row of a size. Raises MachineError where the losses differ."""
     import torch
-    import train  # type: ignore[import-not-found]
+    import train
 
     size, seconds, last = train.SIZES[name], {way: list[float]() for way in WAYS}, dict[str, float]()
     losses = {way: train.Training(way, "cuda", size, same_bits=False).losses() for way in WAYS}

@@ -33,7 +33,8 @@ ARRAYS = {
     "chunk": ("half_mma", "half_split"),
     "B=1 H=16 N=4096 d=64 dtype=fp16": ("backward", "backward_mma"),
 }
-GRADIENTS = dict.fromkeys(("lm8k", "lm8k-causal", "heads64", "lm16k", "gqa"), ("backward_once", "backward_wgmma"))
+ONE_PASS_OR_TWO: tuple[str, ...] = ("backward_once", "backward_wgmma")
+GRADIENTS = dict.fromkeys(("lm8k", "lm8k-causal", "heads64", "lm16k", "gqa"), ONE_PASS_OR_TWO)
 GROUPS = ("flash", "split", "arrays", "gradients", "rungs", "paper")
 COLUMNS = (
     *("kernel", "workload", "causal", "splits", "launch", "grid"),
@@ -43,14 +44,21 @@ MARK = "counted"
 Job = tuple[list[str], Any, Callable[[], object]]  # the first columns, the plan, what runs it
 
 
+def shape_of(text: str) -> Any:
+    """The Shape of B,N,d."""
+    from hw4cli.problem.workload import Shape
+
+    B, N, d = map(int, text.split(","))
+    return Shape(B, N, d)
+
+
 def of_shapes(gpu: Any, kernels: tuple[str, ...]) -> Iterator[Job]:
     """Kernels of files' cases."""
     from hw4cli.lab.cases import upload_case
     from hw4cli.plans.ladder import VARIANTS
-    from hw4cli.problem.workload import Shape
 
     for text in SHAPES:
-        shape = Shape(*map(int, text.split(",")))
+        shape = shape_of(text)
         inputs, outputs = upload_case(gpu, shape, 0), gpu.empty((shape.B, shape.N, shape.d))
         for kernel in kernels:
             variant = VARIANTS[kernel]
@@ -76,9 +84,8 @@ def of_plain(gpu: Any, chosen: list[tuple[str, str]]) -> Iterator[Job]:
     from hw4cli.lab.cases import upload_case
     from hw4cli.lab.contender import compile_side_by_side
     from hw4cli.plans.ladder import VARIANTS
-    from hw4cli.problem.workload import Shape
 
-    shapes = {text: Shape(*map(int, text.split(","))) for _, text in chosen}
+    shapes = {text: shape_of(text) for _, text in chosen}
     plans = {(name, text): VARIANTS[name].plan(shapes[text], gpu.props) for name, text in chosen}
     compile_side_by_side(gpu, plans.values())
     for (name, text), plan in plans.items():
@@ -110,7 +117,7 @@ def target(group: str) -> None:
 
     gpu = Gpu()
     runtime = gpu.cupy.cuda.runtime
-    arrays = {"arrays": ARRAYS, "gradients": GRADIENTS}
+    arrays: dict[str, dict[str, tuple[str, ...]]] = {"arrays": ARRAYS, "gradients": GRADIENTS}
     if group in arrays:
         jobs = of_arrays(gpu, arrays[group])
     elif group == "rungs":

@@ -44,7 +44,7 @@ def main() -> int:
     sgemm = timer.sgemm_tflops()
     cases = [FileCase(case.name, case.shape, case.seed, sgemm) for case in suite.select([options.cases])]
     for one in (gpu, other):
-        plans = (VARIANTS[name].plan(case.shape, one.props) for case in cases for name in KERNELS)
+        plans = (VARIANTS[name].plan(case.work, one.props) for case in cases for name in KERNELS)
         compile_side_by_side(one, plans)
     before = timer.clocks()
     rows = []

@@ -118,7 +118,8 @@ def tuned_source(records: Records, spread: float) -> str:
         for one in record["workloads"]:
             if len({row["kernel"] for row in one["rows"]}) < 2:
                 continue
-            name = workload(Shape(*one["shape"], causal=one["causal"]))
+            B, N, d = one["shape"]
+            name = workload(Shape(B, N, d, causal=one["causal"]))
             best = finding([TunedRow.of(row) for row in one["rows"]], spread, taken_first(record, one))
             found[record["machine"]["gpu"]].setdefault(name, _entry(name, best, record["date"]))
     lines = "".join(f'    "{gpu}": {{\n{"".join(entries.values())}    }},\n' for gpu, entries in sorted(found.items()))

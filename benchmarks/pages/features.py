@@ -98,7 +98,7 @@ def arrays(Nq: int = 6, d: int = 16, dv: int | None = None, kv_heads: int = 2, p
 
 def split(asked: dict[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
     """Sizes of arrays, and arguments of attention."""
-    sizes = {name: asked[name] for name in ("Nq", "d", "dv", "kv_heads", "packed") if name in asked}
+    sizes: dict[str, Any] = {name: asked[name] for name in ("Nq", "d", "dv", "kv_heads", "packed") if name in asked}
     return sizes, {name: value for name, value in asked.items() if name not in sizes}
 
 

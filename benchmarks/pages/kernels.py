@@ -134,7 +134,8 @@ def rung_limits(record: Record) -> Table:
     model = model_for(record["machine"]["gpu"], 10 * int(major) + int(minor))
     lines = []
     for row in (row for row in timed(record) if row["kernel"] in VARIANTS):
-        shape = Shape(*row["shape"], causal=row.get("causal", False))
+        B, N, d = row["shape"]
+        shape = Shape(B, N, d, causal=row.get("causal", False))
         plan = VARIANTS[row["kernel"]].plan(shape, model.props)
         models = launch_models(plan, shape, model.props, model.cache)
         facts, _ = explain_plan(row["kernel"], plan, models, model.props, model.rates, None)

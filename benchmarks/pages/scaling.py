@@ -95,9 +95,11 @@ def _measured_on(record: Record) -> str:
     rates = found.rates("")
     others = record["rates"].get("kernels", {}).items()
     by += "".join(f"; {name}: {flops / 1e12:.4g}" for name, flops in others if not by.endswith(f"kernel {name}"))
-    copies = f", {rates.to_gpu / 1e9:.3g} GB/s to a GPU, {rates.from_gpu / 1e9:.3g} GB/s from it"
+    copies = ""
+    if rates.to_gpu and rates.from_gpu:
+        copies = f", {rates.to_gpu / 1e9:.3g} GB/s to a GPU, {rates.from_gpu / 1e9:.3g} GB/s from it"
     return (
         f"{record['machine']['cores']} cores, {found.facts}. Rates: {rates.flops / 1e12:.4g} TFLOP/s ({by}), "
         f"{rates.cache_read / 1e9:.3g} GB/s read, {rates.cache_write / 1e9:.3g} GB/s written"
-        f"{copies if rates.to_gpu and rates.from_gpu else ''}, {rates.opening:.2g} s to open a further GPU."
+        f"{copies}, {rates.opening:.2g} s to open a further GPU."
     )
