@@ -11,7 +11,7 @@ KEYS = 2 * hopper.OWNED  # that a block owns
 # Bytes of sums of dQ of heads worked on together: of shared heads, of others; of more than 16 heads without a mask,
 # or 8 with one. The best on an H200, with a mask on an H100.
 SHARED_SUMS, OWN_SUMS, MANY_SUMS = 1 << 26, 1 << 24, 1 << 23
-OF_WINDOWS = 2  # heads of 128 columns worked on together: by count, not measured (docs/notes/gradients.md)
+OF_WINDOWS = 2  # heads of 128 columns worked on together (docs/notes/gradients.md)
 OF_ATOMIC = 4  # heads worked on together where no block waits for another
 # With a mask, tiles of keys add to dQ in so many chains where a head has more than `FEW_TILES` tiles of keys; one more
 # at 64 columns from so many rows on. Only where the sums of the further chains take no more bytes than that.
