@@ -9,7 +9,7 @@ from hw4cli.errors import InputError
 from hw4cli.system.importing import Importing
 
 # Models of a size that a GPU computes in a moment, and decoding.
-USUAL = ("bert", "vit", "gpt2", "decode-1k", "decode")
+USUAL = ("bert", "vit", "gpt2", "lm1k", "lm512", "decode-1k", "decode")
 
 
 def bench_calls(

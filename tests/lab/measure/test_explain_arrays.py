@@ -67,10 +67,11 @@ def test_gradients_on_hopper_compute_scores_and_dp_once_or_twice(kernel, product
 def test_one_pass_moves_sums_of_dq_to_the_l2_cache_where_two_passes_read_everything_twice():
     work = workload("lm16k").work
     once, twice = models("backward_once", work), models("backward_wgmma", work)
-    sums = 4 * work.batch * work.heads * work.Nq * work.d
-    assert once["backward_round"].dram[0] == sums
+    chains = plan_of("backward_once", work, H200).cut[3]
+    sums = chains * 4 * work.batch * work.heads * work.Nq * work.d
+    assert chains == 3 and once["backward_round"].dram[0] == sums
     assert once["backward_once"].dram[1] == twice["backward_dkdv"].dram[1] + sums
-    assert once["backward_once"].l2[1] > 30 * sums
+    assert once["backward_once"].l2[1] > 10 * sums
     assert sum(model.l2[0] for model in once.values()) < 0.8 * sum(model.l2[0] for model in twice.values())
 
 
@@ -93,7 +94,7 @@ def test_what_a_small_l2_cache_loses_comes_from_dram_again_and_sums_of_dq_go_the
             for cache in (1 << 34, 20 << 20)
         )
         assert kept.dram == models(kernel, work)[symbol].dram
-        assert lost.dram[0] > 2 * kept.dram[0]
+        assert lost.dram[0] > 1.5 * kept.dram[0]
         assert (lost.dram[1] > kept.dram[1]) == (kernel == "backward_once")
 
 
