@@ -34,6 +34,7 @@ constexpr unsigned K_RING = EMPTY_Q + 8 * Q_BUFFERS, V_RING = K_RING + 16 * STAG
 constexpr unsigned TAKEN_AT = V_RING + 16 * STAGES;  // of each buffer of Q, the tile's number
 constexpr unsigned CLEARED = TAKEN_AT + ceil_div(Q_BUFFERS, 2) * 8;  // SEQUENCES: a barrier of all consumers
 constexpr unsigned SCORES_AT = ceil_div(CLEARED + (SEQUENCES ? 8 : 0), 16) * 16;  // SCORE_SHARED: a tile of its array
+constexpr unsigned PEAKS_AT = SCORES_AT + SCORE_SHARED + BC * 32 + BR * 32;  // SCORE_RISES: behind columns of K and Q; of each buffer of Q
 static_assert(BR == 64 * GROUPS && THREADS == 128 * (GROUPS + 1), "a consumer for each 64 rows, and a producer");
 
 // Which tile of rows a block computes next; from p.tiles on: none. DYNAMIC: the first that no block has taken, because tiles are
@@ -84,7 +85,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
     const unsigned base = shared_start(shared), full_q = base + FULL_Q, empty_q = base + EMPTY_Q;
     const Tiles<SUBTILES> K{base + K_AT, base + K_RING, base + K_RING + 8 * STAGES};
     const Tiles<V_SUBTILES> V{base + V_AT, base + V_RING, base + V_RING + 8 * STAGES};
-    int* taken = (int*)((char*)shared + TAKEN_AT);
+    int *taken = (int*)((char*)shared + TAKEN_AT), *peaks = (int*)((char*)shared + PEAKS_AT);
     const int group = warpgroup_index();
     if (threadIdx.x == 0) {
         for (int n = 0; n < Q_BUFFERS; n++) mbarrier_init<1>(full_q + 8 * n), mbarrier_init<4 * GROUPS>(empty_q + 8 * n);
@@ -94,6 +95,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         }
         if (SEQUENCES) mbarrier_init<4 * GROUPS>(base + CLEARED);
     }
+    GroupScores::begin_block(base + SCORES_AT);
     begin_block(base + ONES_AT);
 
     if (group == 0) {
@@ -106,6 +108,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
             mbarrier_wait(empty_q + 8 * buffer, round / Q_BUFFERS % 2 ^ 1);
             taken[buffer] = n;
             if (n >= p.tiles) return mbarrier_arrive(full);
+            int peak = 0;
+            if (SCORE_ORDERED) peak = peaks[buffer] = peak_of(p, row_tile(p, n));
             mbarrier_expect<Q_BYTES>(full);
             const RowTile t = row_tile(p, n);
             const int kv_head = t.head / p.group;
@@ -114,11 +118,11 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
             for (int j = 0; j <= t.key_tiles; j++) {
                 if (j < t.key_tiles) {
                     K.wait_for_room(issued + j); BEGINS(COPYING, issued + j);
-                    K.fetch(p.k, issued + j, t.first_key() + j * BC, kv_head, t.batch);
+                    K.fetch(p.k, issued + j, t.first_key() + TILE_AT(j) * BC, kv_head, t.batch);
                 }
                 if (j > 0) {
                     V.wait_for_room(issued + j - 1); BEGINS(COPYING_V, issued + j - 1);
-                    V.fetch(p.v, issued + j - 1, t.first_key() + (j - 1) * BC, kv_head, t.batch);
+                    V.fetch(p.v, issued + j - 1, t.first_key() + TILE_AT(j - 1) * BC, kv_head, t.batch);
                 }
             }
             issued += t.key_tiles;
@@ -161,7 +165,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         const HalfWork& w = work_of(p, t);
         const int group_row = t.row0 + mine * 64, row0 = group_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
         const int key_tiles = CAUSAL ? min(t.key_tiles, key_tiles_of(w, group_row + 63)) : t.key_tiles;
-        const int first = WINDOW ? min(first_key_of(w, group_row) / BC, key_tiles - 1) : 0;
+        const int peak = SCORE_ORDERED ? SHFL(threadIdx.x % 32 == 0 ? peaks[buffer] : 0, 0) : 0;
+        const int first = SCORE_ORDERED ? max(0, peak + 1 - key_tiles) : WINDOW ? min(first_key_of(w, group_row) / BC, key_tiles - 1) : 0;
+        const int end = SCORE_ORDERED ? max(peak + 1, key_tiles) : key_tiles;
         const int hidden_keys = first_key_of(w, group_row + 63), full_keys = keys_of(w, group_row);  // all rows see those between
         auto needs_mask = [&](int j) { return (j + 1) * BC > full_keys || (WINDOW && j * BC < hidden_keys); };
         if (group_row >= w.Nq) {
@@ -179,24 +185,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         RowState r;
         r.grown = false;
         zero(r);
-        if (WINDOW) skip_tiles(w, t, 0, first);
+        if (WINDOW || SCORE_ORDERED) skip_tiles(w, t, 0, first);
         const unsigned at = consumed + first, first_k = K.wait(at); FOUND(128, COPYING, at); BEGINS(SCORING, at);
-        GroupScores scored(base + SCORES_AT);
+        GroupScores scored(base + SCORES_AT, mine);
         scored.begin(p, t, row0, first, key_tiles);
+        scored.prepare(r, w, t, peak, group_row, row0, first);
         if (first > 0) begin_turn();
-        issue_scores(S, q_at, first_k);
+        scored.issue(S, q_at, first_k);
         if (first > 0) end_turn();
-        scored.prepare(r, p, t, group_row, row0, first);
         wgmma_wait<0>();
         fence_registers(S); ENDS(SCORING, at); BEGINS(WEIGHING, at);
         K.release(at);
-        scored.change(S, r, p, t, row0, first);
+        scored.change(S, r, p, t, row0, TILE_AT(first));
         scored.next(p, t, row0, first + 1, key_tiles);
-        if (needs_mask(first)) mask(S, w, row0, first * BC);
+        if (needs_mask(TILE_AT(first))) mask(S, w, row0, TILE_AT(first) * BC);
         begin_softmax(S, r, p);
         round_weights(S, P); ENDS(WEIGHING, at);
 #pragma unroll 1
-        for (int j = first + 1; j < key_tiles; j++) {
+        for (int j = first + 1; j < end; j++) {
             if (!AHEAD) {
                 fence_registers(r);
                 const unsigned v_at = V.wait(consumed + j - 1);
@@ -204,23 +210,43 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
                 issue_values(r, P, v_at, base + ONES_AT);
                 wgmma_wait<0>();
             }
+            scored.prepare(r, w, t, peak, group_row, row0, j);
             const unsigned k_at = K.wait(consumed + j); FOUND(128, COPYING, consumed + j);
             begin_turn(); BEGINS(SCORING, consumed + j);
             fence_registers(r);
-            issue_scores(S, q_at, k_at);
+            scored.issue(S, q_at, k_at);
             if (AHEAD) {
                 const unsigned v_at = V.wait(consumed + j - 1);
                 FOUND(128, COPYING_V, consumed + j - 1); BEGINS(ADDING, consumed + j - 1);
                 issue_values(r, P, v_at, base + ONES_AT);
             }
             end_turn();
-            scored.prepare(r, p, t, group_row, row0, j);
             wgmma_wait<AHEAD>();
             fence_registers(S); ENDS(SCORING, consumed + j); BEGINS(WEIGHING, consumed + j);
             K.release(consumed + j);
-            scored.change(S, r, p, t, row0, j);
+            scored.change(S, r, p, t, row0, TILE_AT(j));
             scored.next(p, t, row0, j + 1, key_tiles);
-            if (needs_mask(j)) mask(S, w, row0, j * BC);
+            if (needs_mask(TILE_AT(j))) mask(S, w, row0, TILE_AT(j) * BC);
+#if SCORE_ORDERED
+            if (j + 1 < end && scored.is_faint(S, r, p)) {  // nothing of it is added; the next one may be like it
+                wgmma_wait<0>();
+                fence_registers(r);
+                do {
+                    V.release(consumed + j - 1); ENDS(WEIGHING, consumed + j);
+                    V.wait(consumed + j++);
+                    scored.prepare(r, w, t, peak, group_row, row0, j);
+                    const unsigned at = K.wait(consumed + j); FOUND(128, COPYING, consumed + j);
+                    begin_turn(); BEGINS(SCORING, consumed + j);
+                    scored.issue(S, q_at, at);
+                    end_turn();
+                    wgmma_wait<0>();
+                    fence_registers(S); ENDS(SCORING, consumed + j); BEGINS(WEIGHING, consumed + j);
+                    K.release(consumed + j);
+                    scored.change(S, r, p, t, row0, TILE_AT(j));
+                    if (needs_mask(TILE_AT(j))) mask(S, w, row0, TILE_AT(j) * BC);
+                } while (j + 1 < end && scored.is_faint(S, r, p));
+            }
+#endif
             continue_softmax(S, r, p, scored.calm);
             wgmma_wait<0>();
             fence_registers(r); ENDS(ADDING, consumed + j - 1);
@@ -230,14 +256,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         }
         if (threadIdx.x % 32 == 0) mbarrier_arrive(empty_q + 8 * buffer);
         fence_registers(r);
-        const unsigned last = consumed + key_tiles - 1;
+        const unsigned last = consumed + end - 1;
         const unsigned last_v = SEQUENCES && key_tiles == t.key_tiles ? wait_last_values(w, last, key_tiles) : V.wait(last);
         FOUND(128, COPYING_V, last); BEGINS(ADDING, last);
         issue_values(r, P, last_v, base + ONES_AT);
         wgmma_wait<0>();
         fence_registers(r); ENDS(ADDING, last);
         V.release(last);
-        skip_tiles(w, t, key_tiles, t.key_tiles);
+        skip_tiles(w, t, end, t.key_tiles);
         consumed += t.key_tiles;
         store(r, w, t, row0);
     }

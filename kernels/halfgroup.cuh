@@ -30,13 +30,18 @@ __device__ __forceinline__ void begin_softmax(Scores& S, RowState& r, const Half
     exponentiate(S, r, p.scale);
 }
 
-__device__ __forceinline__ void issue_scores(Scores& S, unsigned q_at, unsigned k_at) {
+// SCORE_RISES: `line` and `places` are the descriptors of columns more of Q and of K (halfline.cuh).
+__device__ __forceinline__ void issue_scores(Scores& S, unsigned q_at, unsigned k_at, [[maybe_unused]] unsigned long long line = 0,
+                                             [[maybe_unused]] unsigned long long places = 0) {
     fence_registers(S);
     wgmma_fence();
     const unsigned q = matrix_at(q_at, 16), k = matrix_at(k_at, 16);
     UNROLL for (int n = 0; n < STEPS; n++)
         wgmma(S, descriptor(q + (n / 4 * BR * 128 + n % 4 * 32) / 16),
               descriptor(k + (n / 4 * BC * 128 + n % 4 * 32) / 16), n > 0);
+#if SCORE_RISES
+    wgmma(S, line, places, true);
+#endif
     wgmma_commit();
 }
 __device__ __forceinline__ void issue_values(RowState& r, const Weights& P, unsigned v_at, unsigned ones) {

@@ -163,7 +163,7 @@ struct RowState {
     float shift[2], shrink[2];  // P = 2^(scale s - shift), shift = scale m - BIAS; what O is due to be multiplied by
     bool grown;
 #if SCORE_LINEAR
-    float base[2] = {0, 0};  // what is added to scale s of a thread's scores of a row
+    float base[2] = {0, 0};  // what is added to scale s of a row's scores
     __device__ __forceinline__ float lost(int h) const { return shift[h] - base[h]; }
     __device__ __forceinline__ float bias(int h) const { return base[h] - BIAS; }
 #else
@@ -188,7 +188,7 @@ template <int N> __device__ __forceinline__ void row_tops(const float (&S)[N][4]
     UNROLL for (int h = 0; h < 2; h++) {
         float a = S[0][2 * h], b = S[0][2 * h + 1];
         UNROLL for (int n = 1; n < N; n++) a = LARGER(a, S[n][2 * h]), b = LARGER(b, S[n][2 * h + 1]);
-        top[h] = SCORE_LINEAR ? LARGER(a, b) : top_of_lanes(LARGER(a, b));  // of a thread's keys, whose base is another one
+        top[h] = top_of_lanes(LARGER(a, b));
     }
 }
 // The scores become weights, P.
@@ -216,7 +216,7 @@ template <int N> __device__ __forceinline__ void begin_maximum(const float (&S)[
     row_tops(S, m);
     UNROLL for (int h = 0; h < 2; h++) {
 #if SCORE_LINEAR
-        r.shift[h] = fmaxf(lanes_max<4>(fmaf(m[h], scale, r.bias(h))), LOWEST);
+        r.shift[h] = fmaxf(fmaf(m[h], scale, r.bias(h)), LOWEST);
 #else
         r.shift[h] = fmaf(m[h] == MINUS_INFINITY ? 0 : m[h], scale, r.bias(h));  // or without keys
         if ((WINDOW || SCORED) && m[h] == MINUS_INFINITY) r.shift[h] = LOWEST;  // its keys may be still to come
@@ -230,7 +230,8 @@ template <int N> __device__ __forceinline__ bool outgrown(const float (&S)[N][4]
     int top[2] = {0, 0};
     UNROLL for (int n = 0; n < N; n++) UNROLL for (int h = 0; h < 2; h++) raise_bits(top[h], S[n][2 * h], S[n][2 * h + 1]);
     bool grown = false;
-    if (WINDOW || SCORED) grown |= r.shift[0] == LOWEST || r.shift[1] == LOWEST;  // whatever its bits are times a tiny number
+    if ((WINDOW || SCORED) && !SCORE_LINEAR)  // whatever its bits are times a tiny number, which the scale of lines is not
+        grown |= r.shift[0] == LOWEST || r.shift[1] == LOWEST;
     UNROLL for (int h = 0; h < 2; h++) grown |= top[h] > max(-1, __float_as_int(fmaf(r.lost(h), p.unscale, p.room)));
     return grown;
 }
@@ -238,7 +239,7 @@ template <int N> __device__ __forceinline__ void raise_maximum(const float (&S)[
     float tops[2];
     row_tops(S, tops);
     UNROLL for (int h = 0; h < 2; h++) {
-        const float due = fmaf(tops[h], scale, r.bias(h)), shift = LARGER(r.shift[h], SCORE_LINEAR ? lanes_max<4>(due) : due);
+        const float shift = LARGER(r.shift[h], fmaf(tops[h], scale, r.bias(h)));
         r.shrink[h] = exp2_fast(r.shift[h] - shift), r.shift[h] = shift;
     }
     if (!ONES) UNROLL for (int e = 0; e < 4; e++) r.l[e] *= r.shrink[e / 2];

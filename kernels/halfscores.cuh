@@ -4,13 +4,12 @@
 //
 // SCORE_SHARED: the array that is read as tiles comes to shared memory a tile ahead, past the registers; each warp copies for its
 // own 16 rows, and reads them as its scores lie.
-// SCORE_LINEAR: a score is s and a straight line from key to key (ALiBi): a thread's keys are a known number of steps from its first
-// one, whose place on the line goes into what the row's exponents lose anyway. Where the line bends within a tile, each
-// score gets its own.
+// SCORE_LINEAR: a score is s and a straight line from key to key (ALiBi): halfline.cuh. Where the line bends within a tile, each score
+// gets its own.
 // SCORE_TANH: the tanh of small scores, as most are where a cap shall only tame a few, is a polynomial: the unit that has tanh has
 // exp2 to do. Nearer than tanh_fast, which others get.
 
-#include "halfgroup.cuh"
+#include "halfline.cuh"
 #include "mma.cuh"
 
 #if SCORED
@@ -119,38 +118,48 @@ struct ArrayTile {
 struct GroupScores {
     ArrayTile array;
 #if SCORE_LINEAR
-    static constexpr int OFTEN = 16;  // in tiles: a line that was followed for long would have lost digits
-    float step = 0;                   // from key to key, in units of the products
-    float line[2] = {0, 0};           // in units of exponents, of this thread's rows, at its first key of tile `since`
-    int since = 0, known = -1;        // and on which side of its bends the line is
-    bool straight = false;            // whether the tile's line has no bend
+    Stretch stretch;
 #endif
     bool calm = false;  // whether it is known that no row's maximum moves
-    __device__ __forceinline__ GroupScores(unsigned at) : array(at) {}
+    unsigned columns;  // SCORE_RISES: where those of K lie, with Q's behind them
+    int group;
+    __device__ __forceinline__ GroupScores(unsigned at, int group) : array(at), columns(at + SCORE_SHARED), group(group) {}
+    __device__ __forceinline__ int barrier() const { return 1 + GROUPS + group; }
+    __device__ __forceinline__ unsigned of_q() const { return columns + BC * 32 + group * 2048; }
+    // What all threads of a block do before their first barrier.
+    __device__ __forceinline__ static void begin_block([[maybe_unused]] unsigned at) {
+#if SCORE_RISES
+        make_places(at + SCORE_SHARED);
+#endif
+    }
     // What is read for tile j of `tiles`, before it is needed: the first one's, then the next one's. `row`: this thread's first.
     __device__ __forceinline__ void begin(const HalfWork& p, const RowTile& t, int row, int j, int tiles) {
         array.begin(p, t, row, j, tiles);
+#if SCORE_LINEAR
+        stretch.forget(j);
+#endif
     }
     __device__ __forceinline__ void next(const HalfWork& p, const RowTile& t, int row, int j, int tiles) {
         array.next(p, t, row, j, tiles);
     }
-
-    // What a thread needs of its rows alone, while the products are under way; the group's first row is `top`.
-    __device__ __forceinline__ void prepare([[maybe_unused]] RowState& r, const HalfWork& p, const RowTile& t, int top, int row, int j) {
+    // Before the products of the j-th tile: of a group whose first row is `top`, a thread whose first one is `row`.
+    __device__ __forceinline__ void prepare([[maybe_unused]] RowState& r, const HalfWork& w, const RowTile& t, int peak,
+                                            int top, int row, int j) {
 #if SCORE_LINEAR && defined(SCORE_REST)
-        const ScoredHead head = head_of(p, t);
-        const Scoring& w = p.scoring;
-        const int key = t.hidden + j * BC, bottom = top + 63, last = key + BC - 1;
-        const int sides = score_sides(w, head, top, key);
-        straight = sides == score_sides(w, head, top, last) && sides == score_sides(w, head, bottom, key) &&
-                   sides == score_sides(w, head, bottom, last);
-        if (straight && (sides != known || j % OFTEN == 0)) {
-            const ScoreIndex mine(key + int(threadIdx.x) % 4 * 2);
-            step = score_step(w, head, top, key) * (p.unscale * LOG2E), known = sides, since = j;
-            UNROLL for (int h = 0; h < 2; h++) line[h] = score_rest(w, head, ScoreIndex(row + 8 * h), mine) * LOG2E;
-        }
-        straight = straight && fabsf(step) < 1e30f;
-        UNROLL for (int h = 0; h < 2; h++) r.base[h] = straight ? fmaf((j - since) * BC, step * p.scale, line[h]) : 0;
+        if (j == stretch.end) stretch.begin(w, t, peak, top, row, j, of_q(), barrier());
+        stretch.place(r, t.hidden + TILE_AT(j) * BC);
+#endif
+    }
+#if SCORE_ORDERED
+    __device__ __forceinline__ bool is_faint(const Scores& S, const RowState& r, const HalfWork& p) const {
+        return stretch.faint && !warpgroup_any(barrier(), has_weights(S, r, p));
+    }
+#endif
+    __device__ __forceinline__ void issue(Scores& S, unsigned q_at, unsigned k_at) const {
+#if SCORE_RISES
+        issue_scores(S, q_at, k_at, columns_at(of_q()), columns_at(columns));
+#else
+        issue_scores(S, q_at, k_at);
 #endif
     }
 
@@ -162,12 +171,8 @@ struct GroupScores {
         const ScoreIndex rows[2] = {ScoreIndex(row), ScoreIndex(row + 8)}, key(t.hidden + j * BC + int(threadIdx.x) % 4 * 2);
         array.wait();
 #if SCORE_LINEAR
-#ifdef SCORE_STEP
-        if (straight) UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int e = 0; e < 4; e++)
-            S[n][e] = fmaf(n * 8 + e % 2, step, S[n][e]);
-#endif
 #ifdef SCORE_REST
-        if (!straight) UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int e = 0; e < 4; e++)
+        if (__builtin_expect(!stretch.straight(), 0)) UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int e = 0; e < 4; e++)
             S[n][e] = fmaf(score_rest(w, head, rows[e / 2], key + (n * 8 + e % 2)), p.unscale * LOG2E, S[n][e]);
 #endif
 #elif SCORE_TANH
@@ -225,10 +230,12 @@ private:
 #else
 struct GroupScores {
     static constexpr bool calm = false;
-    __device__ __forceinline__ GroupScores(unsigned) {}
+    __device__ __forceinline__ GroupScores(unsigned, int) {}
+    __device__ __forceinline__ static void begin_block(unsigned) {}
     __device__ __forceinline__ void begin(const HalfWork&, const RowTile&, int, int, int) {}
     __device__ __forceinline__ void next(const HalfWork&, const RowTile&, int, int, int) {}
-    __device__ __forceinline__ void prepare(RowState&, const HalfWork&, const RowTile&, int, int, int) {}
+    __device__ __forceinline__ void prepare(RowState&, const HalfWork&, const RowTile&, int, int, int, int) {}
+    __device__ __forceinline__ void issue(Scores& S, unsigned q_at, unsigned k_at) const { issue_scores(S, q_at, k_at); }
     __device__ __forceinline__ void change(Scores&, const RowState&, const HalfWork&, const RowTile&, int, int) {}
 };
 #endif

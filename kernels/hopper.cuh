@@ -26,6 +26,13 @@ __device__ __forceinline__ void store_transposed(unsigned to, const unsigned* r)
 }
 // Named barrier `id`, for the 128 threads of a warpgroup.
 __device__ __forceinline__ void warpgroup_sync(int id) { asm volatile("bar.sync %0, 128;" ::"r"(id) : "memory"); }
+// The same, and whether one of them says yes.
+__device__ __forceinline__ bool warpgroup_any(int id, bool yes) {
+    int any;
+    asm volatile("{.reg .pred p, q; setp.ne.b32 p, %2, 0; barrier.cta.red.or.pred q, %1, 128, p; selp.b32 %0, 1, 0, q;}"
+                 : "=r"(any) : "r"(id), "r"(int(yes)) : "memory");
+    return __any_sync(0xffffffffu, any);
+}
 // Named barrier `id`, for the ping-pong of two warpgroups: 128 threads wait for their turn, and 128 arrive and go on.
 __device__ __forceinline__ void pingpong_wait(int id) { asm volatile("bar.sync %0, 256;" ::"r"(id) : "memory"); }
 __device__ __forceinline__ void pingpong_arrive(int id) { asm volatile("bar.arrive %0, 256;" ::"r"(id) : "memory"); }

@@ -17,6 +17,12 @@
 #ifndef SCORE_LINEAR  // whether a score is s and SCORE_REST, which grows by SCORE_STEP from key to key while SCORE_SIDES stays
 #define SCORE_LINEAR 0
 #endif
+#ifndef SCORE_RISES  // SCORE_LINEAR: whether there is a SCORE_STEP
+#define SCORE_RISES 0
+#endif
+#ifndef SCORE_ORDERED  // SCORE_RISES: whether tiles of keys are computed from where the line is highest
+#define SCORE_ORDERED 0
+#endif
 #ifndef SCORE_TANH  // whether SCORE_CORE is tanh(s)
 #define SCORE_TANH 0
 #endif

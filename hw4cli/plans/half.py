@@ -24,6 +24,7 @@ WIDTHS = (32, 64, 96, 128, 192, 256)  # columns of O that are computed
 # they are what the block was launched with (setmaxnreg).
 REGISTERS = {2: (240, 24), 3: (160, 32), 4: (112, 32)}
 MOST_Q_BUFFERS = 2  # tiles of Q: the next one comes while one is used, if rows leave room for it
+ORDERED_FROM = 1  # keys
 LEAST_SCALE = 2.0**-100  # of which float32 has a 256th, times log2(e)
 # Causal: of so many heads the tiles are computed together, from the longest to the shortest. Many are balanced
 # better; the K and V of few stay in the L2 cache.
@@ -60,19 +61,20 @@ class Tiling(NamedTuple):
 def tiling(work: Workload, props: DeviceProperties) -> Tiling:
     """The fastest as measured on an H100: of d = 64, four groups where their rounds of tiles come out better."""
     ones = 32 < work.d <= 64
+    line = rises(work)
     # Not measured: as many keys as registers and shared memory hold beside O and Q.
     if work.dv:
         return Tiling(2, 64 if columns(work) > 128 else 80 if work.d > 192 else 128, 2)
     if work.d > MAX_D:
-        return Tiling(2, 96 if columns(work) == 192 else 80, 2)
+        return Tiling(2, 96 if columns(work) == 192 else 64 if line else 80, 2)
     if work.most_rows <= FEW_ROWS:
         return Tiling(2, 128, 2, ones) if work.d <= 64 else Tiling(2, 64, 2)
     three = Tiling(3, 128, 2, ones) if work.d <= 64 else Tiling(3, 80, 2)
     four = Tiling(4, 64, 4, ones)
     if work.score and work.d > 64:  # registers hold so many keys beside what changes them
-        return Tiling(3, 64, 2)
+        return three if line and not work.score.keep else Tiling(3, 64, 2)
     if work.score and not work.score.tile:
-        return three
+        return Tiling(3, 64, 2, ones) if line and work.score.keep else three
     if work.score:
         return four if work.causal or work.score.tile_is_mask else Tiling(3, 96, 2, ones)
     if work.window:  # 64 keys end where groups' rows do; groups begin at other tiles, and turns would hold them up
@@ -105,14 +107,14 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
     registers, copying = REGISTERS[how.groups]
     threads = 128 * (how.groups + 1)
     q_buffers = MOST_Q_BUFFERS if work.d <= MAX_D and not work.dv else 1
-    dynamic = (work.causal or bool(work.sequences)) and work.row_tiles(how.rows) > props.sms
+    dynamic = (work.causal or bool(work.sequences) or is_ordered(work)) and work.row_tiles(how.rows) > props.sms
     atoms, of_values = ceil_div(work.d, ATOM), ceil_div(work.value_columns, ATOM)
     tiles = atoms * q_buffers * how.rows + (atoms + of_values) * how.stages * how.keys
     buffers = 128 * tiles + 2048 * how.ones
     shared = buffers + 16 * q_buffers + 8 * ceil_div(q_buffers, 2) + 32 * how.stages + (8 if work.sequences else 0)
     changing = score_macros(work, how, props.shared_limit - shared)
-    if "SCORE_SHARED" in changing:
-        shared = 16 * ceil_div(shared, 16) + changing["SCORE_SHARED"]
+    if of_scores := changing.get("SCORE_SHARED", 0) + line_bytes(work, how):
+        shared = 16 * ceil_div(shared, 16) + of_scores
     macros = {
         "D": work.d,
         **value_macros(work),
@@ -158,15 +160,32 @@ def score_macros(work: Workload, how: Tiling, room: int) -> dict[str, int]:
     score = work.score
     if not score:
         return {}
-    macros = way_of(score, work.scale).macros
+    macros = way_of(score, work.scale).macros | ({"SCORE_ORDERED": 1} if is_ordered(work) else {})
     if work.batch > 1 and score.tile_is_of_heads:
         macros["SCORE_ACROSS"] = 1
     if element := score.copied_bytes(work.Nk):
         row = 4 * how.keys + 32 if element == 4 else 16 * (element * how.keys // 16 | 1)
         size = (how.rows if score.tile_has_rows else how.rows // 16) * row
-        if size + 16 <= room:
+        if size + 16 + line_bytes(work, how) <= room:
             macros |= {"SCORE_SHARED": size, "SCORE_TILE_ROWS": int(score.tile_has_rows)}
     return macros
+
+
+def is_ordered(work: Workload) -> bool:
+    """Whether tiles of keys are computed from where scores are highest along a line, and those passed by that have no
+    weights (kernels/halfline.cuh): where keys are counted from the first one on, and registers hold what that takes."""
+    whole = not (work.window or work.sequences or work.dv or work.d > MAX_D)
+    return rises(work) and whole and not (work.score and work.score.keep) and work.Nk >= ORDERED_FROM
+
+
+def rises(work: Workload) -> bool:
+    """Whether scores have a line that tensor cores add (kernels/halfline.cuh)."""
+    return work.score is not None and "SCORE_RISES" in way_of(work.score, work.scale).macros
+
+
+def line_bytes(work: Workload, how: Tiling) -> int:
+    """Bytes of shared memory for scores that rise along a line: columns of Q and K for it, and where tiles begin."""
+    return 32 * (how.rows + how.keys) + 4 * MOST_Q_BUFFERS if rises(work) else 0
 
 
 def value_macros(work: Workload) -> dict[str, int]:

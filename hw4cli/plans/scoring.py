@@ -27,7 +27,7 @@ def way_of(score: Score, scale: float) -> Way:
     if not 2.0**-20 <= inner <= 2.0**20:  # whose powers and inverses kernels need
         return Way({}, scale, LOG2E)
     if score.line:
-        return Way({"SCORE_LINEAR": 1}, inner, inner * LOG2E)
+        return Way({"SCORE_LINEAR": 1} | ({"SCORE_RISES": 1} if score.rises else {}), inner, inner * LOG2E)
     macros = {"SCORE_FOLDED": 1} if folded.core is not score.trees[0] else {}
     return Way(macros | ({"SCORE_TANH": 1} if folded.is_tanh else {}), inner, LOG2E * folded.outer)
 

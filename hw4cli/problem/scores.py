@@ -83,7 +83,7 @@ class Score:
         if self.line:
             rest, step, bends = self.line
             texts |= {"SCORE_REST": write.float(rest)} if _number(rest) != 0 else {}
-            texts |= {"SCORE_STEP": write.float(step)} if _number(step) != 0 else {}
+            texts |= {"SCORE_STEP": write.float(step)} if self.rises else {}
             texts["SCORE_SIDES"] = "|".join(f"({write(bend)}<0)<<{n}" for n, bend in enumerate(bends)) or "0"
         elif self.folded.core is not change:
             texts["SCORE_CORE"] = write.float(self.folded.core)
@@ -99,6 +99,11 @@ class Score:
         if (step := _step(change, bends)) is None or len(bends) > MOST_BENDS:
             return None
         return _plain(put(SCORE, ast.Constant(0.0), change)), step, bends
+
+    @property
+    def rises(self) -> bool:
+        """Whether a score has such a line, which is not level."""
+        return self.line is not None and _number(self.line[1]) != 0
 
     @functools.cached_property
     def folded(self) -> "Folded":

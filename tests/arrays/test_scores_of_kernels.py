@@ -226,6 +226,86 @@ def test_half_changes_scores_by_tiles(kind):
     np.testing.assert_allclose(outcome.lse[there], lse[there], rtol=1e-5, atol=2 * SUMS[BFLOAT16] + 2**-11)
 
 
+# ---- Lines, as half computes them
+
+
+def along_a_line(words, slopes, change, causal=False, dtype=BFLOAT16):
+    """O and the LSE that `half` gives on the CPU for Q, K and V whose scores a change makes a line, and float64's."""
+    q, k, v = words
+    (_, heads, Nq, d), Nk = q.shape, k.shape[2]
+    score = Score(change, arrays=(Named("slopes", "float32", (heads,), (1,), True),))
+    work = Workload(dtype, 1, heads, heads, Nq, Nk, d, causal, Nk - Nq, score=score)
+    assert plan16(work, DEVICES[90], "half").macros["SCORE_RISES"] == 1
+    outcome = run_half(work, q, k, v, kernel="half", cc=90, views=(slopes,))
+    assert [str(finding) for finding in outcome.findings] == [] and outcome.finished
+
+    def evaluated(s, b, h, i, j):
+        places = {"b": b, "h": h, "i": i, "j": j, "Nq": Nq, "Nk": Nk}
+        return score.evaluate(s, places, (slopes.astype(float),))[0], 1
+
+    right = exact(*(numbers(x, dtype) for x in (q, q, k, v)), evaluated, lambda b, h, i, j: visible(work)[i, j])
+    return numbers(outcome.o, dtype), outcome.lse, *right[:2]
+
+
+def line_words(heads, Nq, Nk, d, dtype=BFLOAT16):
+    """Random Q, K and V of one batch."""
+    return random_words(Workload(dtype, 1, heads, heads, Nq, Nk, d))
+
+
+ALIBI = "s - slopes[h] * abs(i + Nk - Nq - j)"
+AWAY = {
+    "ALiBi": (ALIBI, False),
+    "causal ALiBi": (ALIBI, True),
+    "ALiBi, with its distance the other way round": ("s - slopes[h] * abs(j - Nk - i + Nq)", True),
+    "up to the last key": ("s + slopes[h] * j", False),
+    "down from the first key": ("s - slopes[h] * j", False),
+    "up on both sides": ("s + slopes[h] * abs(i - j)", False),
+    "up, and level": ("s + slopes[h] * min(j - i, 40)", False),
+}
+
+
+@slow
+@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
+@pytest.mark.parametrize("kind", AWAY)
+def test_lines_are_followed_from_where_they_are_highest(kind, dtype):
+    """To float32's digits, whatever the slope's digits: at d = 32 the LSE has not lost any of them to rounded P."""
+    change, causal = AWAY[kind]
+    slopes = np.float32([0.123456789, 3e-4, 1e-30, 0, 4, -0.0371])
+    words = line_words(len(slopes), 200, 700, 32, dtype)
+    o, lse, right, right_lse = along_a_line(words, slopes, change, causal, dtype)
+    assert np.abs(o - right).max() <= 2 * ALLOWED[dtype]
+    np.testing.assert_allclose(lse, right_lse, rtol=2**-22, atol=3e-5)
+
+
+@slow
+def test_tiles_in_which_no_key_has_a_weight_are_passed_by_and_a_key_that_outweighs_its_line_is_not():
+    words = line_words(1, 200, 1500, 128)
+    slopes = np.float32([0.5])
+    clean = along_a_line(words, slopes, ALIBI)
+    q, k, v = words
+    v[:, :, 80:800] = rounded(np.float32(np.nan), BFLOAT16)  # what is added is seen; the last tile always is
+    o, lse, *_ = along_a_line(words, slopes, ALIBI)
+    np.testing.assert_array_equal(o, clean[0])
+    np.testing.assert_array_equal(lse, clean[1])
+    q, k, v = line_words(1, 200, 1500, 128)
+    k[0, 0, 77] = rounded(70 * numbers(q[0, 0, 130], BFLOAT16), BFLOAT16)  # about 790 above, 640 to 670 below
+    o, lse, right, right_lse = along_a_line((q, k, v), slopes, ALIBI)
+    assert np.abs(right[0, 0, 130] - numbers(v[0, 0, 77], BFLOAT16)).max() < 1e-3
+    assert np.abs(o - right).max() <= 2 * ALLOWED[BFLOAT16]
+    np.testing.assert_allclose(lse, right_lse, rtol=1e-5)
+
+
+@slow
+@pytest.mark.parametrize("slope", [1e4, 1e6, np.inf, np.nan])
+def test_lines_too_steep_for_tensor_cores_are_computed_score_by_score(slope):
+    o, lse, right, right_lse = along_a_line(line_words(1, 130, 200, 64), np.float32([slope]), ALIBI)
+    if np.isfinite(slope):
+        assert np.abs(o - right).max() <= 2 * ALLOWED[BFLOAT16]
+        np.testing.assert_allclose(lse, right_lse, rtol=1e-5, atol=2 * SUMS[BFLOAT16])
+    else:
+        assert np.isnan(o).all()
+
+
 @slow
 def test_elements_of_16_bits_are_read_as_those_of_q():
     plain = Workload(BFLOAT16, 1, 2, 2, 40, 50, 64)

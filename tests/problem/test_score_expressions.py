@@ -299,6 +299,11 @@ def meaning(tree, s):
     return evaluated(Score(words, arrays=tuple(ARRAYS[n] for n in arrays)), s, arrays=[GIVEN[n] for n in arrays])[0]
 
 
+def test_a_line_rises_unless_its_step_is_0():
+    rise = {words: Score(words, arrays=ARRAYS).rises for words in (*LINES, "s + half[i]", "s * s + j")}
+    assert [words for words, rises in rise.items() if not rises] == ["s", "s + half[i]", "s * s + j"]
+
+
 @pytest.mark.parametrize("words", LINES)
 def test_a_line_grows_by_its_step_wherever_it_has_no_bend(words):
     score, s = Score(words, arrays=ARRAYS), RNG.standard_normal((4, 5))

@@ -22,6 +22,7 @@ inline void store_transposed(unsigned to, const unsigned* r, EMU_HERE) {
     emu::store_matrix<4>(EMU_SITE("stmatrix.trans"), to, r, true);
 }
 inline void warpgroup_sync(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, 128); }
+inline bool warpgroup_any(int id, bool yes, EMU_HERE) { return emu::barrier(EMU_SITE("bar.red"), id, 128, yes).yes > 0; }
 inline void pingpong_wait(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, 256); }
 inline void pingpong_arrive(int id, EMU_HERE) { emu::barrier_arrive(EMU_SITE("bar.arrive"), id, 256); }
 template <int COUNT> inline void dealloc_registers(EMU_HERE) {
