@@ -24,7 +24,6 @@ WIDTHS = (32, 64, 96, 128, 192, 256)  # columns of O that are computed
 # they are what the block was launched with (setmaxnreg).
 REGISTERS = {2: (240, 24), 3: (160, 32), 4: (112, 32)}
 MOST_Q_BUFFERS = 2  # tiles of Q: the next one comes while one is used, if rows leave room for it
-ORDERED_FROM = 1  # keys
 LEAST_SCALE = 2.0**-100  # of which float32 has a 256th, times log2(e)
 # Causal: of so many heads the tiles are computed together, from the longest to the shortest. Many are balanced
 # better; the K and V of few stay in the L2 cache.
@@ -74,7 +73,9 @@ def tiling(work: Workload, props: DeviceProperties) -> Tiling:
     if work.score and work.d > 64:  # registers hold so many keys beside what changes them
         return three if line and not work.score.keep else Tiling(3, 64, 2)
     if work.score and not work.score.tile:
-        return Tiling(3, 64, 2, ones) if line and work.score.keep else three
+        if line and work.score.keep:
+            return Tiling(3, 64, 2, ones)
+        return four if line and work.causal and ones else three
     if work.score:
         return four if work.causal or work.score.tile_is_mask else Tiling(3, 96, 2, ones)
     if work.window:  # 64 keys end where groups' rows do; groups begin at other tiles, and turns would hold them up
@@ -175,7 +176,7 @@ def is_ordered(work: Workload) -> bool:
     """Whether tiles of keys are computed from where scores are highest along a line, and those passed by that have no
     weights (kernels/halfline.cuh): where keys are counted from the first one on, and registers hold what that takes."""
     whole = not (work.window or work.sequences or work.dv or work.d > MAX_D)
-    return rises(work) and whole and not (work.score and work.score.keep) and work.Nk >= ORDERED_FROM
+    return rises(work) and whole and not (work.score and work.score.keep)
 
 
 def rises(work: Workload) -> bool:
