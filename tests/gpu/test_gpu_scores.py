@@ -99,6 +99,37 @@ def test_scores_and_their_gradients_are_right_and_the_same_bits_again(torch, dty
     assert all(torch.equal(x, y) for x, y in zip(found, again, strict=True))
 
 
+SLOPES = {
+    "as ALiBi has them": 2.0 ** -np.arange(1, 9),
+    "tiny": np.full(8, 1e-6),
+    "of both signs, up to steep": np.linspace(-3, 1000, 8),
+    "none, and what 16 bits do not hold": np.array([0, -0.0, 1e-30, 0.123456789, -0.0371, 3e4, 0.5, 1]),
+}
+
+
+@pytest.mark.parametrize("slopes", SLOPES.values(), ids=SLOPES)
+@pytest.mark.parametrize(
+    ("Nq", "Nk", "causal"), [(2048, 2048, False), (2047, 2047, True), (300, 4001, True), (1, 999, False)]
+)
+@pytest.mark.parametrize(
+    ("dtype", "d"), [(BFLOAT16, 128), (FLOAT16, 128), (BFLOAT16, 64), (FLOAT16, 64), (FLOAT16, 32)]
+)
+def test_long_rows_along_lines_of_any_slope_are_right(torch, dtype, d, Nq, Nk, causal, slopes):
+    """Tiles of keys without weights are passed by, and others come in another order: rows of all tiles are compared."""
+    torch.manual_seed(0)
+    draw = {"device": "cuda", "dtype": getattr(torch, dtype)}
+    q, k, v = (torch.randn(2, 8, n, d, **draw) for n in (Nq, Nk, Nk))
+    slopes = torch.tensor(slopes, device="cuda", dtype=torch.float32)
+    o = attention(q, k, v, causal=causal, alibi_slopes=slopes)
+    assert torch.equal(o, attention(q, k, v, causal=causal, alibi_slopes=slopes))
+    own, key = torch.arange(Nq, device="cuda")[:, None] + Nk - Nq, torch.arange(Nk, device="cuda")
+    for head in range(8):
+        s = q[1, head].double() @ k[1, head].double().T / d**0.5 - slopes[head].double() * (own - key).abs()
+        right = (s.masked_fill(key > own, -np.inf) if causal else s).softmax(1) @ v[1, head].double()
+        rounding = {FLOAT16: 2**-10, BFLOAT16: 2**-7}[dtype] * right.abs().max().item()
+        assert (o[1, head].double() - right).abs().max().item() <= rounding, head
+
+
 @pytest.mark.parametrize("name", [TOGETHER, "a mask with an empty row"])
 @pytest.mark.parametrize(("causal", "window"), [(True, None), (True, (100, 0)), (False, (30, 70))])
 @pytest.mark.parametrize(("dtype", "d"), [(FLOAT16, 64), (FLOAT32, 64)])
