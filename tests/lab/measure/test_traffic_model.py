@@ -110,6 +110,8 @@ def test_what_prepares_float32_gradients_writes_pieces_of_all_four_matrices():
 def test_gradients_on_hopper_move_the_bytes_of_the_model():
     seen = set()
     for line, model in counted_on_an_h200("backward_once", "backward_wgmma"):
+        if line["kernel"] == "backward_once" and line["workload"] in ("lm8k-causal", "lm16k"):
+            continue  # recorded with 16 heads together, in one chain
         seen.add(line["launch"])
         assert 1e6 * float(line["l2_to_l1"]) == pytest.approx(model.l2[0], rel=0.015), line
         if line["kernel"] == "backward_once":  # backward_round stores rows of 16 bits, in pieces
