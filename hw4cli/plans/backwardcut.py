@@ -111,10 +111,11 @@ def section(work: Workload, in_order: bool = True) -> int:
     if not in_order:
         return OF_ATOMIC
     sums = FLOAT * hopper.columns(work) * work.most_rows * group
+    if group == 1 and work.causal and usual_chains(work) == 1:  # blocks wait for each other, but for long rows' sums
+        return 8 if sums > OWN_SUMS // 4 else max(16, min(32, 2 * OWN_SUMS // sums))
     if group == 1:
         usual, many = (8, 16) if work.causal else (16, 64)
-        least = 8 if work.causal and usual_chains(work) == 1 else 4
-        return max(least, min(usual, OWN_SUMS // sums), min(many, MANY_SUMS // sums))
+        return max(4, min(usual, OWN_SUMS // sums), min(many, MANY_SUMS // sums))
     return max(1 if work.causal else 8, min(16, SHARED_SUMS // sums))
 
 

@@ -19,7 +19,7 @@ from hw4cli.plans.backwardcut import section
 from hw4cli.plans.gradients import ATOMIC, ONCE
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.oracle import exact_gradients
-from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Workload
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Span, Workload
 from hw4cli.resources import kernel_source
 
 pytestmark = quick_of_each(1)
@@ -118,6 +118,9 @@ def test_what_has_other_bits_in_each_run_computes_only_where_it_is_named(cc):
                 choice.plan(work, DEVICES[cc], ATOMIC.name)
 
 
+SEQUENCES = Span(0, 0, 500, 0, 500), Span(0, 500, 400, 500, 400)
+
+
 @pytest.mark.parametrize(
     ("work", "heads"),
     [  # of K and V, as they were the fastest on an H200; with a mask, of heads that are not shared, on an H100
@@ -135,7 +138,9 @@ def test_what_has_other_bits_in_each_run_computes_only_where_it_is_named(cc):
         (Workload.square(BFLOAT16, 8, 32, 2048, 128, True), 8),
         (Workload.square(BFLOAT16, 4, 32, 4096, 128, True), 8),
         (Workload.square(BFLOAT16, 1, 16, 16384, 128, True), 4),
-        (Workload.square(BFLOAT16, 8, 64, 8192, 128, True), 8),  # of one chain, as two would be too large
+        (Workload.square(BFLOAT16, 8, 64, 8192, 128, True), 16),  # of one chain, as two would be too large
+        (Workload.square(BFLOAT16, 8, 64, 16384, 128, True), 8),
+        (replace(Workload.square(BFLOAT16, 1, 12, 900, 64, True), sequences=SEQUENCES), 32),  # of one chain, too
         (Workload.square(FLOAT16, 32, 12, 512, 64), 64),
         (Workload.square(BFLOAT16, 16, 16, 1024, 128), 16),
         (Workload(BFLOAT16, 1, 8, 1, 1 << 20, 1 << 20, 128, True), 1),
@@ -152,7 +157,7 @@ def test_of_windows_of_wide_rows_two_heads_at_a_time_leave_their_queries_in_the_
         Workload.square(BFLOAT16, 2, 16, 8192, 64, True),
     )
     assert (section(shared), section(replace(shared, window=1024))) == (8, 2)
-    assert section(replace(alone, window=1024)) == section(alone) == 8
+    assert (section(replace(alone, window=1024)), section(alone)) == (16, 8)
     assert section(shared, in_order=False) == 4, "whose blocks do not wait for each other"
 
 
