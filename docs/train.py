@@ -175,6 +175,10 @@ def main() -> None:
     parser.add_argument("--compile", action="store_true", help="by torch.compile")
     parser.add_argument("--any-order", action="store_true", help="let torch's operators give other bits each time")
     given = parser.parse_args()
+    if given.steps < 1:
+        parser.error(f"{given.steps} steps: give 1 or more")
+    if given.device == "cuda" and not torch.cuda.is_available():
+        parser.error("there is no GPU that PyTorch can use here: give --device cpu --size tiny")
     size, shown = SIZES[given.size], [(0, 0.0)]
 
     def show(step: int, loss: float) -> None:

@@ -38,3 +38,19 @@ def test_the_example_prints_its_loss_and_a_digest(monkeypatch, capsys):
     assert re.fullmatch(r"step   50  loss \d\.\d{4}", first)
     assert re.fullmatch(r"step   60  loss \d\.\d{4}  [\d,]+ tokens/s", second), "of the steps after the first ones"
     assert last.startswith("parameters ")
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--steps", "-1"], "-1 steps: give 1 or more"),
+        (["--size", "huge"], "invalid choice: 'huge'"),
+        (["--device", "cuda"], "there is no GPU that PyTorch can use here"),
+    ],
+)
+def test_the_example_says_what_is_wrong_in_a_sentence(monkeypatch, capsys, words, said):
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setattr(sys, "argv", ["train.py", *words])
+    with pytest.raises(SystemExit) as ended:
+        train.main()
+    assert ended.value.code == 2 and said in capsys.readouterr().err
