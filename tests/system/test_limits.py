@@ -5,7 +5,7 @@ import resource
 
 import pytest
 from helpers import random_block, run_hw4, write_case
-from needs import needs
+from needs import COMPILER, needs
 
 pytestmark = needs("setpriv", "prlimit")
 
@@ -114,6 +114,7 @@ def test_too_little_memory_is_no_wrong_kernel(tmp_path):
         assert "ulimit -v" in result.stderr.splitlines()[-1]
 
 
+@needs(COMPILER)
 @pytest.mark.parametrize(("limit", "words"), [("--nproc=1", "ulimit -u"), ("--nofile=8", "ulimit -n")])
 def test_where_no_compiler_can_be_started_the_limit_is_named(tmp_path, limit, words):
     command = ["check", "naive", "--run", "1,33,32"]
