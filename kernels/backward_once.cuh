@@ -35,8 +35,9 @@ template <class Work> __device__ __forceinline__ int turn_of(const Work& p, int 
     return keys / p.chains - (before + p.chains - 1 - keys % p.chains) / p.chains;
 }
 
-// What runs before: stats, and nothing is counted. Sums that are added as they come begin at 0.
+// What runs before: stats, and nothing is counted. The pass may begin once all of these blocks have. Sums that are added as they come begin at 0.
 template <bool IN_ORDER> __device__ __forceinline__ void prepare(const TiledParams& p) {
+    griddep_launch();
     const int n = blockIdx.x * THREADS + threadIdx.x;
     for (int i = n; i <= p.chains * sums_of(p); i += gridDim.x * THREADS) p.counts[i] = 0;
     const long long numbers = (long long)p.chains * p.batches * p.heads * p.stats_rows * COLUMNS;
@@ -67,13 +68,15 @@ __device__ __forceinline__ void store_transposed(const Part& sum, const Matrix<u
     }
 }
 
-// What runs after. First blocks: chains' sums become dQ. In order, a tile that no keys have been added to has not been written.
+// What runs after. First blocks: chains' sums become dQ, the last ones first, which are in the L2 cache still. In order, a tile that no
+// keys have been added to has not been written.
 template <bool IN_ORDER> __device__ __forceinline__ void round_dq(const TiledParams& p) {
-    const int tiles = tiles_of(p), head = blockIdx.x / tiles, tile = blockIdx.x % tiles, group = threadIdx.x / 128;
+    const int sums = sums_of(p) - 1 - blockIdx.x;
+    const int tiles = tiles_of(p), head = sums / tiles, tile = sums % tiles, group = threadIdx.x / 128;
     Part dQ;
     UNROLL for (int n = 0; n < 8; n++) UNROLL for (int e = 0; e < 4; e++) dQ[n][e] = 0;
     for (int chain = 0; chain < p.chains; chain++) {
-        const long long at = (long long)chain * sums_of(p) + blockIdx.x;
+        const long long at = (long long)chain * sums_of(p) + sums;
         if (IN_ORDER && !p.counts[at]) continue;
         const char* from = (const char*)p.dq_sums + at * DQ_BYTES;
         UNROLL for (int n = 0; n < 8; n++) {
@@ -109,6 +112,7 @@ __device__ __forceinline__ void add_parts(const TiledParams& p, int block) {
     store(sum, which ? p.dv : p.dk, head / p.kv_heads, head % p.kv_heads, row, p.Nk, which ? 1 : p.scale, piece * 32);
 }
 template <bool IN_ORDER> __device__ __forceinline__ void round_sums(const TiledParams& p) {
+    griddep_wait();
     if (blockIdx.x < sums_of(p)) round_dq<IN_ORDER>(p);
     else add_parts(p, blockIdx.x - sums_of(p));
 }
@@ -360,6 +364,7 @@ template <bool IN_ORDER> __device__ __forceinline__ void one_pass(const TiledPar
     const Memory memory{{shared_start(shared)}};
     if (threadIdx.x == 0) memory.make_barriers();
     __syncthreads();
+    griddep_wait();
     const int group = warpgroup_index(), warp = threadIdx.x / 32;
     if (group == 0) {
         dealloc_registers<Streams::COPY_REGISTERS>();

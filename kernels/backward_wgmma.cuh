@@ -512,9 +512,9 @@ template <class G, bool HAS_FIRST = true, bool HAS_SECOND = G::KEYS> struct Grou
 // Of each row, -LSE in base 2 and delta = the sum of dO O. Rows that see no key and rows that are not there get no weight.
 constexpr int LANES = DV <= 8 ? 1 : DV <= 16 ? 2 : DV <= 32 ? 4 : DV <= 64 ? 8 : DV <= 128 ? 16 : 32;  // to a row, 8 columns each
 
-// TILE: rows of a tile of stats.
+// TILE: rows of a tile of stats. The first heads come last, so that their dO is in the L2 cache when the pass begins with them.
 template <int TILE> __device__ __forceinline__ void compute_stats(const TiledParams& p) {
-    const long long n = (long long)blockIdx.x * (THREADS / LANES) + threadIdx.x / LANES;
+    const long long n = (long long)(gridDim.x - 1 - blockIdx.x) * (THREADS / LANES) + threadIdx.x / LANES;
     const int head = n / p.stats_rows, row = n - (long long)head * p.stats_rows, batch = head / p.heads;
     const int column = threadIdx.x % LANES * 8;
 #if SEQUENCES

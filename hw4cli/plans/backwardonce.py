@@ -18,7 +18,7 @@ ATOMIC = "backward_atomic"  # its twin, which adds to dQ in any order
 STAGES, SUMS = 2, 2  # buffers for tiles of Q and dO, and of dQ
 # Blocks of 8 queries whose weights are summed up early, by columns and without or with a mask: the fastest on an H200.
 EARLY = {64: (4, 6), 128: (8, 2)}
-MOST_EARLY = 6  # of sequences of several lengths: more would take too many registers
+MOST_EARLY = 6  # of sequences of several lengths, and where a tile misses keys: more would take too many registers
 ROUND_THREADS = 256
 ADDED_COLUMNS = 32  # of dK or dV, that a block adds up
 
@@ -35,9 +35,8 @@ def plan(work: Workload, props: DeviceProperties, tile: Cut | None = None, name:
     width, rows = hopper.columns(work), tile_rows(work)
     macros = {**hopper.common_macros(work), "ONCE_TILE": rows, "ONCE_STAGES": STAGES, "ONCE_SUMS": SUMS}
     ends = [span.keys for span in work.sequences] or [work.Nk]
-    early = EARLY[width][work.causal]
-    early = min(early, MOST_EARLY) if work.sequences else early
-    macros |= {"ONCE_EARLY": early, "MISSING": int(any(end % KEYS for end in ends))}
+    early, missing = EARLY[width][work.causal], any(end % KEYS for end in ends)
+    macros |= {"ONCE_EARLY": min(early, MOST_EARLY) if work.sequences or missing else early, "MISSING": int(missing)}
     streams = hopper.Pass(2, rows, STAGES)
     # Behind the tiles: barriers of dQ and of dS, numbers of tasks, and what sequences need.
     before = streams.shared(2 * width, stats=True) + 16 * (SUMS + 2) + 16 + hopper.cleared_bytes(work)
@@ -47,8 +46,8 @@ def plan(work: Workload, props: DeviceProperties, tile: Cut | None = None, name:
     added = split * tiles * 2 * width // ADDED_COLUMNS if cut.parts > 1 else 0
     launches = (
         hopper.stats_launch(work, rows),
-        Launch(name, min(props.sms, own), streams.threads, shared),
-        Launch("backward_round", work.row_tiles(rows) + added, ROUND_THREADS, 0),
+        Launch(name, min(props.sms, own), streams.threads, shared, early=True),
+        Launch("backward_round", work.row_tiles(rows) + added, ROUND_THREADS, 0, early=True),
     )
     planned = Plan(name, macros, launches, scratch(work, cut), cut=cut)
     return hopper.with_sequences(planned, work, rows, _owned(work))
