@@ -6,17 +6,19 @@
 //           overlap with another's products. P never leaves the registers; m moves only when a score has grown by 2^8. To
 //           compare: AHEAD 0 waits for each product; TURNS 0 lets consumers issue whenever they can; LAZY 0 moves m, and
 //           rescales O, for each tile of keys. POLYNOMIAL of 16 exponentials can be on the FMA units, and all IN_ORDER.
-// Geometry: As many blocks as there are multiprocessors; each takes tile after tile of BR = 64 GROUPS rows. Causal: keys behind
-//           a tile's diagonal, and before its window, are not touched, the longest tiles come first, each for the block that is free (half_start begins
-//           to count them), and only tiles at the diagonal pay for a mask.
-// Shared:   Q_BUFFERS of Q, 128 BR bytes for each 64 columns; STAGES tiles of K and of V, 128 BC bytes for each 64 columns;
-//           ones, barriers.
+// Geometry: As many blocks as there are multiprocessors; each takes tile after tile of BR = 64 GROUPS rows. Groups of a head's first
+//           tile are idle where rows do not fill its tiles. Causal: keys behind a tile's diagonal, and before its window, are not
+//           touched, the longest tiles come first, each for the block that is free (half_start begins to count them), and only
+//           tiles at the diagonal pay for a mask.
+// Shared:   Q_BUFFERS of Q, 128 BR bytes for each 64 columns, from where O leaves, too (COPIES_O); STAGES tiles of K and of V, 128 BC
+//           bytes for each 64 columns; ones, barriers.
 // Limits:   Compute capability 9.0 and no other. d a multiple of 8 up to 256, above 128 with two consumers and one buffer of Q; rows of
 //           16-byte chunks. V and O may have another number of columns, DV.
 // Source:   Shah et al., FlashAttention-3 (2024): warp specialization, ping-pong, and scores one tile ahead; FlashAttention-4's lazy
 //           rescaling.
 // Before:   split, whose three fp16 products for a score become one: here the numbers are 16-bit to begin with.
 
+#define GROUP_ROWS 64
 #include "halfscores.cuh"
 #include "stamps.cuh"
 
@@ -24,8 +26,9 @@
 // keys through STAGES buffers, Q through Q_BUFFERS; COLUMNS of O are computed, DV rounded up; ONES: the tensor cores sum P.
 
 // The bytes that hw4cli/plans/half.py lays out: the tensors d, rows, heads, batches of 16-bit numbers first.
-struct HalfParams : HalfTensors, HalfWork {
-    int* taken;  // DYNAMIC: how many tiles the blocks have taken
+struct HalfOutput { TensorMap to; };  // O, in boxes of a group's rows
+struct HalfParams : HalfTensors, HalfOutput, HalfWork {
+    int* taken;  // DYNAMIC: how many tiles the blocks have taken behind their first ones
 };
 
 constexpr unsigned K_AT = Q_BUFFERS * Q_BYTES, V_AT = K_AT + STAGES * TILE_BYTES, ONES_AT = V_AT + STAGES * V_SUBTILES * BC * 128;
@@ -37,10 +40,13 @@ constexpr unsigned SCORES_AT = ceil_div(CLEARED + (SEQUENCES ? 8 : 0), 16) * 16;
 constexpr unsigned PEAKS_AT = SCORES_AT + SCORE_SHARED + BC * 32 + BR * 32;  // SCORE_RISES: behind columns of K and Q; of each buffer of Q
 static_assert(BR == 64 * GROUPS && THREADS == 128 * (GROUPS + 1), "a consumer for each 64 rows, and a producer");
 
-// Which tile of rows a block computes next; from p.tiles on: none. DYNAMIC: the first that no block has taken, because tiles are
-// not equally long.
+// Which tile of rows a block computes next; from p.tiles on: none. DYNAMIC: behind its first one, the first that no block has
+// taken, because tiles are not equally long. half_start, which sets the count to 0, may still run while the first is computed.
 __device__ __forceinline__ int next_tile(const HalfParams& p, int round) {
-    return DYNAMIC ? atomicAdd(p.taken, 1) : round * gridDim.x + blockIdx.x;
+    if (!DYNAMIC) return round * gridDim.x + blockIdx.x;
+    if (round == 0) return blockIdx.x;
+    if (round == 1) griddep_wait();
+    return gridDim.x + atomicAdd(p.taken, 1);
 }
 
 __device__ __forceinline__ void continue_softmax(Scores& S, RowState& r, const HalfParams& p, bool calm) {
@@ -132,6 +138,14 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
     alloc_registers<REGISTERS>();
     const int mine = group - 1, barrier_id = 1 + mine, next_barrier_id = 1 + (mine + 1) % GROUPS;
     unsigned consumed = 0, cleared = 0;
+    auto release_q = [&](unsigned round) {
+        if (threadIdx.x % 32 == 0) mbarrier_arrive(empty_q + 8 * (round % Q_BUFFERS));
+    };
+    auto release_q_before = [&](unsigned round) {  // COPIES_O: when O of the tile before has left the place of that tile's Q
+        if (!COPIES_O || round == 0) return;
+        if (threadIdx.x % 128 == 0) bulk_wait_read();
+        release_q(round - 1);
+    };
     auto begin_turn = [&] { if (TURNS) pingpong_wait(barrier_id); };
     auto end_turn = [&] { if (TURNS) pingpong_arrive(next_barrier_id); };
     if (TURNS && mine == GROUPS - 1) pingpong_arrive(1);
@@ -160,7 +174,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         const unsigned buffer = round % Q_BUFFERS, q_at = base + buffer * Q_BYTES + mine * 64 * 128;
         mbarrier_wait(full_q + 8 * buffer, round / Q_BUFFERS % 2);
         const int n = SHFL(threadIdx.x % 32 == 0 ? taken[buffer] : 0, 0);  // read by the lane that will arrive
-        if (n >= p.tiles) return;
+        if (n >= p.tiles) return release_q_before(round);
         const RowTile t = row_tile(p, n);
         const HalfWork& w = work_of(p, t);
         const int group_row = t.row0 + mine * 64, row0 = group_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
@@ -170,8 +184,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         const int end = SCORE_ORDERED ? max(peak + 1, key_tiles) : key_tiles;
         const int hidden_keys = first_key_of(w, group_row + 63), full_keys = keys_of(w, group_row);  // all rows see those between
         auto needs_mask = [&](int j) { return (j + 1) * BC > full_keys || (WINDOW && j * BC < hidden_keys); };
-        if (group_row >= w.Nq) {
-            if (threadIdx.x % 32 == 0) mbarrier_arrive(empty_q + 8 * buffer);
+        if (group_row < 0) {
+            COPIES_O ? release_q_before(round) : release_q(round);
             skip_tiles(w, t, 0, t.key_tiles);
             consumed += t.key_tiles;
             continue;
@@ -186,7 +200,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         r.grown = false;
         zero(r);
         if (WINDOW || SCORE_ORDERED) skip_tiles(w, t, 0, first);
-        const unsigned at = consumed + first, first_k = K.wait(at); FOUND(128, COPYING, at); BEGINS(SCORING, at);
+        const unsigned at = consumed + first, first_k = K.wait(at); FOUND(128 * GROUPS, COPYING, at); BEGINS(SCORING, at);
         GroupScores scored(base + SCORES_AT, mine);
         scored.begin(p, t, row0, first, key_tiles);
         scored.prepare(r, w, t, peak, group_row, row0, first);
@@ -201,23 +215,24 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         if (needs_mask(TILE_AT(first))) mask(S, w, row0, TILE_AT(first) * BC);
         begin_softmax(S, r, p);
         round_weights(S, P); ENDS(WEIGHING, at);
+        release_q_before(round);
 #pragma unroll 1
         for (int j = first + 1; j < end; j++) {
             if (!AHEAD) {
                 fence_registers(r);
                 const unsigned v_at = V.wait(consumed + j - 1);
-                FOUND(128, COPYING_V, consumed + j - 1); BEGINS(ADDING, consumed + j - 1);
+                FOUND(128 * GROUPS, COPYING_V, consumed + j - 1); BEGINS(ADDING, consumed + j - 1);
                 issue_values(r, P, v_at, base + ONES_AT);
                 wgmma_wait<0>();
             }
             scored.prepare(r, w, t, peak, group_row, row0, j);
-            const unsigned k_at = K.wait(consumed + j); FOUND(128, COPYING, consumed + j);
+            const unsigned k_at = K.wait(consumed + j); FOUND(128 * GROUPS, COPYING, consumed + j);
             begin_turn(); BEGINS(SCORING, consumed + j);
             fence_registers(r);
             scored.issue(S, q_at, k_at);
             if (AHEAD) {
                 const unsigned v_at = V.wait(consumed + j - 1);
-                FOUND(128, COPYING_V, consumed + j - 1); BEGINS(ADDING, consumed + j - 1);
+                FOUND(128 * GROUPS, COPYING_V, consumed + j - 1); BEGINS(ADDING, consumed + j - 1);
                 issue_values(r, P, v_at, base + ONES_AT);
             }
             end_turn();
@@ -235,7 +250,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
                     V.release(consumed + j - 1); ENDS(WEIGHING, consumed + j);
                     V.wait(consumed + j++);
                     scored.prepare(r, w, t, peak, group_row, row0, j);
-                    const unsigned at = K.wait(consumed + j); FOUND(128, COPYING, consumed + j);
+                    const unsigned at = K.wait(consumed + j); FOUND(128 * GROUPS, COPYING, consumed + j);
                     begin_turn(); BEGINS(SCORING, consumed + j);
                     scored.issue(S, q_at, at);
                     end_turn();
@@ -254,21 +269,28 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
             rescale(r);
             round_weights(S, P); ENDS(WEIGHING, consumed + j);
         }
-        if (threadIdx.x % 32 == 0) mbarrier_arrive(empty_q + 8 * buffer);
+        if (!COPIES_O) release_q(round);
         fence_registers(r);
         const unsigned last = consumed + end - 1;
         const unsigned last_v = SEQUENCES && key_tiles == t.key_tiles ? wait_last_values(w, last, key_tiles) : V.wait(last);
-        FOUND(128, COPYING_V, last); BEGINS(ADDING, last);
+        FOUND(128 * GROUPS, COPYING_V, last); BEGINS(ADDING, last);
         issue_values(r, P, last_v, base + ONES_AT);
         wgmma_wait<0>();
         fence_registers(r); ENDS(ADDING, last);
         V.release(last);
         skip_tiles(w, t, end, t.key_tiles);
         consumed += t.key_tiles;
+#if COPIES_O
+        store_by_copy(r, w, p.to, t, group_row, q_at, 1 + GROUPS + mine);
+#else
         store(r, w, t, row0);
+#endif
     }
 }
 #if DYNAMIC
 
-extern "C" __global__ void half_start(const __grid_constant__ HalfParams p) { *p.taken = 0; }
+extern "C" __global__ void half_start(const __grid_constant__ HalfParams p) {
+    griddep_launch();
+    *p.taken = 0;
+}
 #endif

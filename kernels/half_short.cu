@@ -23,27 +23,6 @@ static_assert(STAGES % TEAMS == 0, "a stage belongs to one team: its parity is k
 
 extern __shared__ __align__(1024) float4 shared[];
 
-// O of a group's 64 rows, in 16 bits, to where their Q was, and from there to its place; one thread issues the copy.
-__device__ __forceinline__ void store_by_copy(const RowState& r, const HalfShortParams& p, const RowTile& t, int row0,
-                                      unsigned to, int id) {
-    const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4;
-    UNROLL for (int h = 0; h < 2; h++) {
-        const float l = row_sum(r, h), over = l == 0 ? 0 : __frcp_rn(l);
-        UNROLL for (int n = 0; n < COLUMNS / 8; n++)
-            store_shared(to + n / 8 * BR * 128 + (row + 8 * h) * 128 + ((n ^ row) & 7) * 16 + lane % 4 * 4,
-                         pack(r.O[n][2 * h] * over, r.O[n][2 * h + 1] * over));
-        const int out = row0 + row + 8 * h;
-        if (p.work.lse && lane % 4 == 0 && out < p.work.Nq)
-            lse_of(p.work, t, out) = l == 0 ? MINUS_INFINITY : (r.shift[h] + log2f(l)) * LN2;
-    }
-    fence_proxy_async();
-    warpgroup_sync(id);
-    if (threadIdx.x % 128 == 0) {
-        UNROLL for (int c = 0; c < SUBTILES; c++) store_box(p.o, c * 64, row0, t.head, t.batch, to + c * BR * 128);
-        bulk_commit();
-    }
-}
-
 extern "C" __global__ void __launch_bounds__(THREADS, 1) half_short(const __grid_constant__ HalfShortParams p) {
     const HalfWork& w = p.work;
     const unsigned base = shared_start(shared);
@@ -102,7 +81,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half_short(const __grid
             issue_values(r, P, v_at, base + ONES_AT);
             wgmma_wait<0>();
             fence_registers(r);
-            store_by_copy(r, p, t, group_row, q_at, group);
+            store_by_copy(r, w, p.o, t, group_row, q_at, group);
         }
         if (threadIdx.x % 128 == 0) bulk_wait_read(), mbarrier_arrive(empty);
     }

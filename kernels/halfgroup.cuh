@@ -66,3 +66,24 @@ __device__ __forceinline__ void begin_block(unsigned ones_at) {
     if (ONES) make_ones(ones_at);
     __syncthreads();
 }
+
+// O of a group's 64 rows, in 16 bits, to where their Q was, and from there to its place; one thread issues the copy.
+__device__ __forceinline__ void store_by_copy(const RowState& r, const HalfWork& p, const TensorMap& o, const RowTile& t, int row0,
+                                              unsigned to, int id) {
+    const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4;
+    UNROLL for (int h = 0; h < 2; h++) {
+        const float l = row_sum(r, h), over = l == 0 ? 0 : __frcp_rn(l);
+        UNROLL for (int n = 0; n < COLUMNS / 8; n++)
+            store_shared(to + n / 8 * BR * 128 + (row + 8 * h) * 128 + ((n ^ row) & 7) * 16 + lane % 4 * 4,
+                         pack(r.O[n][2 * h] * over, r.O[n][2 * h + 1] * over));
+        const int out = row0 + row + 8 * h;
+        if (p.lse && lane % 4 == 0 && out < p.Nq)
+            lse_of(p, t, out) = l == 0 ? MINUS_INFINITY : (r.shift[h] + log2f(l)) * LN2;
+    }
+    fence_proxy_async();
+    warpgroup_sync(id);
+    if (threadIdx.x % 128 == 0) {
+        UNROLL for (int c = 0; c < SUBTILES; c++) store_box(o, c * 64, row0, t.head, t.batch, to + c * BR * 128);
+        bulk_commit();
+    }
+}

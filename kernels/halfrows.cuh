@@ -26,6 +26,9 @@
 #else
 #define LARGER fmaxf
 #endif
+#ifndef GROUP_ROWS  // of so many rows, computed together, a head's first tile lacks those that its rows do not fill
+#define GROUP_ROWS BR
+#endif
 #ifndef SEQUENCES  // whether sequences of several lengths are computed at once
 #define SEQUENCES 0
 #endif
@@ -87,10 +90,12 @@ __device__ __forceinline__ int key_tiles_of(const HalfWork& p, int last_row) {
 }
 
 // A tile of BR rows, and as many tiles of keys as see some of them: all of those before the last, or, WINDOW, those from the first
-// one on that is not hidden from all rows.
+// one on that is not hidden from all rows. Whole groups that rows do not fill come before the first row, at negative numbers:
+// causal, rows there have the fewest keys, and at the end the most.
 __device__ __forceinline__ RowTile tile_of(const HalfWork& p, int tile, int head, int batch) {
     RowTile t;
-    t.row0 = tile * BR, t.head = head, t.batch = batch, t.key_tiles = key_tiles_of(p, tile * BR + BR - 1);
+    t.row0 = tile * BR - (GROUP_ROWS < BR ? (BR - 1 - (p.Nq - 1) % BR) / GROUP_ROWS * GROUP_ROWS : 0);
+    t.head = head, t.batch = batch, t.key_tiles = key_tiles_of(p, t.row0 + BR - 1);
 #if WINDOW
     const int skipped = min(first_key_of(p, t.row0) / BC, t.key_tiles - 1);
     t.hidden = skipped * BC, t.key_tiles -= skipped;

@@ -17,8 +17,11 @@ from hw4cli.problem.workload import BFLOAT16, MAX_D, Span, Workload
 NAME = "half"
 LARGEST = 3e38  # about the largest float32
 ATOM = 64  # columns of 16 bits in the 128 bytes that a copy swizzles
+GROUP_ROWS = 64
 FEW_ROWS = 128  # two groups' rows
+MOST_IDLE = 16  # one in so many groups may be without rows where blocks take tiles in a fixed order
 WIDE_WINDOW = 4096  # keys, for more than which turns are taken at d = 128, as without a window
+LONG_ROWS = 4096  # keys, for more than which what a tile of rows begins and ends with hardly counts
 WIDTHS = (32, 64, 96, 128, 192, 256)  # columns of O that are computed
 # For 2, 3 or 4 groups that multiply: the registers of a thread of theirs, and of one of the group that copies. Together
 # they are what the block was launched with (setmaxnreg).
@@ -26,8 +29,8 @@ REGISTERS = {2: (240, 24), 3: (160, 32), 4: (112, 32)}
 MOST_Q_BUFFERS = 2  # tiles of Q: the next one comes while one is used, if rows leave room for it
 LEAST_SCALE = 2.0**-100  # of which float32 has a 256th, times log2(e)
 # Causal: of so many heads the tiles are computed together, from the longest to the shortest. Many are balanced
-# better; the K and V of few stay in the L2 cache.
-L2_BYTES, LEAST_SECTION, MOST_SECTION = 32 << 20, 8, 64
+# better; the K and V of few stay in the L2 cache, through which Q and O pass, too.
+L2_BYTES, LEAST_SECTION, MOST_SECTION = 8 << 20, 16, 64
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
 # HalfWork in kernels/halfrows.cuh.
 _LAYOUT = struct.Struct(f"<{COORDINATES} Q 10i 3f 2i 4x Q")
@@ -54,7 +57,7 @@ class Tiling(NamedTuple):
     @property
     def rows(self) -> int:
         """Rows of a tile."""
-        return 64 * self.groups
+        return GROUP_ROWS * self.groups
 
 
 def tiling(work: Workload, props: DeviceProperties) -> Tiling:
@@ -81,10 +84,12 @@ def tiling(work: Workload, props: DeviceProperties) -> Tiling:
     if work.window:  # 64 keys end where groups' rows do; groups begin at other tiles, and turns would hold them up
         wide = Tiling(3, 64, 4, turns=work.window > WIDE_WINDOW)
         return wide if work.d > 64 else four._replace(stages=8, turns=False)
-    if work.causal and work.d <= 64:
+    if work.d > 64:  # of two tiles of 128 rows none is partly empty
+        return Tiling(2, 128, 2) if work.most_rows <= 2 * FEW_ROWS else Tiling(3, 64, 4)
+    if ones and work.Nk <= LONG_ROWS:
+        four = four._replace(stages=8, turns=not work.causal)
+    if work.causal:
         return four
-    if work.d > 64:
-        return three
 
     def rounds(one: Tiling) -> int:
         return ceil_div(work.row_tiles(one.rows), props.sms) * one.rows
@@ -107,8 +112,9 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
     how = chosen or tiling(work, props)
     registers, copying = REGISTERS[how.groups]
     threads = 128 * (how.groups + 1)
-    q_buffers = MOST_Q_BUFFERS if work.d <= MAX_D and not work.dv else 1
-    dynamic = (work.causal or bool(work.sequences) or is_ordered(work)) and work.row_tiles(how.rows) > props.sms
+    q_buffers = q_tiles(work)
+    unequal = work.causal or bool(work.sequences) or is_ordered(work) or has_idle_groups(work, how)
+    dynamic = unequal and work.row_tiles(how.rows) > props.sms
     atoms, of_values = ceil_div(work.d, ATOM), ceil_div(work.value_columns, ATOM)
     tiles = atoms * q_buffers * how.rows + (atoms + of_values) * how.stages * how.keys
     buffers = 128 * tiles + 2048 * how.ones
@@ -125,6 +131,7 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
         "GROUPS": how.groups,
         "STAGES": how.stages,
         "Q_BUFFERS": q_buffers,
+        "COPIES_O": int(copies_o(work)),
         "COLUMNS": columns(work),
         "CAUSAL": int(work.causal),
         **mask_macros(work),
@@ -143,8 +150,26 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
     }
     blocks = min(props.sms, work.row_tiles(how.rows))
     start = (Launch(f"{NAME}_start", 1, 1, 0),) if dynamic else ()
-    launches = *start, Launch(NAME, blocks, threads, shared)
+    launches = *start, Launch(NAME, blocks, threads, shared, early=dynamic)
     return with_sequences(Plan(NAME, macros, launches, Scratch(4 * dynamic)), work)
+
+
+def q_tiles(work: Workload) -> int:
+    """For how many tiles of Q there is room."""
+    return MOST_Q_BUFFERS if work.d <= MAX_D and not work.dv else 1
+
+
+def copies_o(work: Workload) -> bool:
+    """Whether copies take O from where Q was: not beside rows of another sequence. They cost the main loop a few
+    instructions, which long rows of few columns do not earn back; beside changed scores nobody has timed it."""
+    usual = q_tiles(work) > 1 and not (work.sequences or work.score)
+    return usual and (work.d > ATOM or work.Nk <= LONG_ROWS)
+
+
+def has_idle_groups(work: Workload, how: Tiling) -> bool:
+    """Whether so many groups of a head's tiles are without rows that a fixed order would leave blocks without work."""
+    spare = -work.Nq % how.rows
+    return spare // GROUP_ROWS * GROUP_ROWS * MOST_IDLE >= work.Nq + spare
 
 
 def weight_macros(work: Workload, how: Tiling) -> dict[str, int]:
@@ -249,6 +274,11 @@ def boxes(work: Workload, tile: Mapping[str, int], arrays: Arrays) -> tuple[Box,
     )
 
 
+def output_box(work: Workload, o: Matrix) -> Box:
+    """The tensor map of O, of which a copy leaves a group's rows."""
+    return tensor_box(replace(work, d=work.value_columns, dv=0), o, work.heads, work.Nq, GROUP_ROWS)
+
+
 def tensor_box(work: Workload, m: Matrix, heads: int, rows: int, box_rows: int) -> Box:
     """A matrix of so many heads and rows, of which a copy brings so many rows."""
     # A dimension of one element needs no stride, but the driver wants a valid one.
@@ -287,7 +317,7 @@ def padded(passed: bytes) -> bytes:
 
 def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Callable[[Box], bytes]) -> bytes:
     """The launch's one argument. `encode` makes a tensor map's 128 bytes."""
-    maps = b"".join(encode(box) for box in boxes(work, planned.macros, arrays))
+    maps = b"".join(encode(box) for box in (*boxes(work, planned.macros, arrays), output_box(work, arrays.o)))
     rows = planned.macros["BR"]
     rest = work_arguments(work, planned, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays)
     taken = struct.pack("<Q", arrays.scratch)

@@ -4,7 +4,18 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 from hw4cli.plans.formulas import ceil_div
-from hw4cli.plans.half import ATOM, REGISTERS, Arrays, boxes, check_runs, columns, padded, tensor_box, work_arguments
+from hw4cli.plans.half import (
+    ATOM,
+    GROUP_ROWS,
+    REGISTERS,
+    Arrays,
+    boxes,
+    check_runs,
+    columns,
+    output_box,
+    padded,
+    work_arguments,
+)
 from hw4cli.plans.half import NAME as HALF
 from hw4cli.plans.launch import Box
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, mask_macros
@@ -12,7 +23,6 @@ from hw4cli.problem.workload import BFLOAT16, MAX_D, Workload
 
 NAME = "half_short"
 MOST_KEYS = 128
-GROUP_ROWS = 64
 
 
 class ShortTiling(NamedTuple):
@@ -79,7 +89,6 @@ def plan(work: Workload, props: DeviceProperties, chosen: ShortTiling | None = N
 def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Callable[[Box], bytes]) -> bytes:
     """The launch's one argument: HalfShortParams. `encode` makes a tensor map's 128 bytes."""
     rows = planned.macros["BR"]
-    o = tensor_box(work, arrays.o, work.heads, work.Nq, GROUP_ROWS)
-    maps = b"".join(encode(box) for box in (*boxes(work, planned.macros, arrays), o))
+    maps = b"".join(encode(box) for box in (*boxes(work, planned.macros, arrays), output_box(work, arrays.o)))
     passed = maps + work_arguments(work, planned, ceil_div(work.Nq, rows), work.row_tiles(rows), arrays)
     return padded(passed)

@@ -45,9 +45,16 @@ def tiles_seen(work: Workload, last_rows: Iterable[int], keys: int, least: int =
     return [max(least, ceil_div(seen_by(work, row), keys)) for row in last_rows]
 
 
-def visited(work: Workload, rows: int, keys: int) -> tuple[int, int]:
+def last_rows(work: Workload, rows: int, group: int = 0) -> range:
+    """The last row of each tile of so many rows of a head, which may be behind all rows. `group`: where whole groups of
+    so many rows come before the first row if rows do not fill them (kernels/halfrows.cuh)."""
+    spare = -work.Nq % rows // (group or rows) * (group or rows)
+    return range(rows - 1 - spare, work.Nq + rows - 1 - spare, rows)
+
+
+def visited(work: Workload, rows: int, keys: int, group: int = 0) -> tuple[int, int]:
     """Of tiles of so many rows, all heads: tiles of keys that they visit, at least one each; and the keys in these."""
-    tiles = tiles_seen(work, range(rows - 1, work.Nq + rows - 1, rows), keys)
+    tiles = tiles_seen(work, last_rows(work, rows, group), keys)
     heads = work.batch * work.heads
     return heads * sum(tiles), heads * sum(min(work.Nk, count * keys) for count in tiles)
 
@@ -57,11 +64,18 @@ def head_bytes(work: Workload, keys: int) -> int:
     return (FLOAT if work.dtype == FLOAT32 else HALF) * keys * (work.d + work.value_columns)
 
 
+def _group_rows(m: Tile) -> int:
+    """The rows of a group of half, of which tiles' groups without rows come first; 0 for other kernels."""
+    return m["BR"] // m["GROUPS"] if "GROUPS" in m and "TEAMS" not in m else 0
+
+
 def _visits(work: Workload, plan: Plan, slots: int, in_rounds: bool = False) -> Visits:
     """Tiles of rows in the order of kernels/halfrows.cuh, so many at once."""
-    rows, tiles = plan.macros["BR"], ceil_div(work.Nq, plan.macros["BR"])
-    own = [HALF * work.d * min(rows, work.Nq - rows * tile) for tile in range(tiles)]
-    count = tiles_seen(work, range(rows - 1, rows * tiles, rows), plan.macros["BC"])
+    rows = plan.macros["BR"]
+    of_head = last_rows(work, rows, _group_rows(plan.macros))
+    tiles = len(of_head)
+    own = [HALF * work.d * (min(row + 1, work.Nq) - max(0, row + 1 - rows)) for row in of_head]
+    count = tiles_seen(work, of_head, plan.macros["BC"])
     last = [min(work.Nk, tiles_ * plan.macros["BC"]) for tiles_ in count]
     heads, group = work.batch * work.heads, work.heads // work.kv_heads
     together = heads_together(work) if work.causal else 1
@@ -78,7 +92,7 @@ def warpgroups(plan: Plan, work: Workload, props: DeviceProperties) -> list[Laun
     """half, half_short: a block brings tiles for all its groups; each group of 64 rows multiplies those that its own
     rows see. Blocks stay: a launch before them may set the number of the next task to 0."""
     m, sizes, launch = plan.macros, Sizes.of(work), plan.launches[-1]
-    tiles, keys = visited(work, m["BR"], m["BC"])
+    tiles, keys = visited(work, m["BR"], m["BC"], _group_rows(m))
     own, _ = visited(work, 64, m["BC"])
     steps = 16 * ceil_div(work.d, 16)
     operands = HALF * (64 * steps + m["BC"] * steps + m["BC"] * (m["COLUMNS"] + 8 * m["ONES"]))

@@ -16,6 +16,7 @@ from hw4cli.emulator.build import PLAIN
 from hw4cli.emulator.library import FORWARDS, REVERSE, Schedule
 from hw4cli.errors import MachineError
 from hw4cli.plans.half import Tiling, heads_together, plan, tiling
+from hw4cli.plans.halfwork import last_rows
 from hw4cli.plans.kernels16 import kernel16
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, Workload
@@ -179,3 +180,24 @@ def test_few_rows_of_few_columns_go_to_half_mma_of_which_four_blocks_fit_where_k
 def test_four_groups_work_where_their_rounds_of_tiles_come_out_better():
     assert tiling(Workload.square(FLOAT16, 1, 2, 32768, 64), HOPPER).groups == 4
     assert tiling(Workload.square(FLOAT16, 2, 32, 8192, 64), HOPPER).groups == 3
+
+
+def test_short_rows_have_tiles_that_they_fill_and_buffers_for_keys_from_far_away():
+    assert tiling(Workload.square(BFLOAT16, 16, 16, 1024, 128, causal=True), HOPPER) == Tiling(3, 64, 4)
+    assert tiling(Workload.square(BFLOAT16, 64, 16, 256, 128), HOPPER) == Tiling(2, 128, 2)
+    of_64 = [tiling(Workload.square(BFLOAT16, 8, 12, n, 64, causal=True), HOPPER) for n in (1024, 16384)]
+    assert [(one.stages, one.turns) for one in of_64] == [(8, False), (4, True)]
+
+
+def test_blocks_take_tiles_as_they_come_where_one_in_six_is_partly_empty_and_not_where_one_in_43_is():
+    """Six tiles of a head are a divisor of 132 blocks: in a fixed order 22 of these would have all partly empty."""
+    few, many = (plan(Workload.square(BFLOAT16, 16, 16, n, 128), HOPPER).launches for n in (1024, 8192))
+    assert [(one.symbol, one.early) for one in few] == [("half_start", False), ("half", True)]
+    assert [one.symbol for one in many] == ["half"]
+
+
+def test_groups_without_rows_are_of_the_tile_that_sees_the_fewest_keys():
+    work = Workload.square(BFLOAT16, 1, 1, 1024, 128, causal=True)
+    assert [*last_rows(work, 192, 64)] == [63, 255, 447, 639, 831, 1023]
+    assert [*last_rows(work, 192)] == [191, 383, 575, 767, 959, 1151]
+    assert [*last_rows(replace(work, Nq=1000), 192, 64)] == [63, 255, 447, 639, 831, 1023]

@@ -228,7 +228,7 @@ def test_schedules_of_a_workload_stand_side_by_side():
     facts = {"machine": {"gpu": "H", "driver": "5"}, "commit": "c", "date": "d"}
     table = schedules({"workload": "lm8k", "workloads": [{"rows": rows}], **facts})
     (line,) = table.lines
-    assert line == ["`lm8k`", "192x80", "1.2", "1.1", "1"]
+    assert line == ["`lm8k`", "192x64", "1.2", "1.1", "1"]
 
 
 def test_a_versus_table_puts_the_others_beside_the_first():

@@ -83,8 +83,8 @@ def test_half_stamps_what_each_group_does_with_every_tile_of_keys_and_how_long_c
     tiles = -(-700 // line["keys"])
     copies = {(0, tile, activity) for tile in range(tiles) for activity in (COPYING, COPYING_V)}
     assert {one for one in found if one[2] in (COPYING, COPYING_V)} == copies
-    rows = min(200, plan.macros["BR"])  # of block 0's first tile of rows
-    for warp in range(4, 4 + 4 * -(-rows // 64)):
+    idle = -200 % plan.macros["BR"] // 64  # groups of block 0's tile, which is the head's first one
+    for warp in range(4 + 4 * idle, plan.macros["THREADS"] // 32):
         for tile in range(tiles):
             scores, weights, values = (found[warp, tile, activity] for activity in (SCORING, WEIGHING, ADDING))
             assert scores[1] <= weights[0]
