@@ -152,7 +152,7 @@ def test_without_a_gpu_what_could_start_is_listed(arguments, tmp_path):
 def test_candidates_that_cannot_start_for_one_reason_share_a_line(hw4):
     text = hw4("tune", "half", "lm8k", "--gpu", "8.0").stdout
     [line] = [line for line in text.splitlines() if "needs compute capability 9.0" in line]
-    assert re.match(r"half 192x80 groups=3 stages=2 ones=0 and \d\d others: needs", line)
+    assert re.match(r"half 192x64 groups=3 stages=4 ones=0 and \d\d others: needs", line)
 
 
 @slow
