@@ -43,6 +43,9 @@ LANGUAGE = (
     "-fno-tree-vectorize",
     "-fno-finite-loops",
 )
+# How far a kernel is optimised where nothing is counted: by GCC's -O1 it takes twice as long to compile, by -O2 three
+# times as long, and it runs no faster.
+LITTLE = "-Og"
 LINES = "-g1"  # of a kernel, for what is found; the runtime is not asked for its own
 KERNELS_ALONE = "-nostdinc++"  # as with NVRTC, they have no standard library of C++; it takes longest to compile
 # What is counted keeps the loads of vectors whole, and each piece of straight code by itself.
@@ -82,25 +85,25 @@ class Compiler:
         """Whether it takes Clang's options."""
         return "clang" in self.version
 
-    def options(self, build: str) -> tuple[str, ...]:
-        """What a kernel is compiled with."""
+    def options(self, build: str, optimised: str = LITTLE) -> tuple[str, ...]:
+        """What a kernel is compiled with, `optimised` so far where nothing is counted."""
         # What the tensor cores still add to keeps its place on the stack, as a register would.
         kept = ("-mllvm", "-no-stack-coloring") if self.clang else ("-fstack-reuse=none",)
         # GCC would let all shared objects of a process have one array, the first one's, for a template's static one.
         own = () if self.clang else ("-fno-gnu-unique",)
-        return (*kept, *own, *self._checks(build))
+        return (*kept, *own, *self._checks(build, optimised))
 
-    def _checks(self, build: str) -> tuple[str, ...]:
+    def _checks(self, build: str, optimised: str) -> tuple[str, ...]:
         if build == PLAIN:
-            return ("-O2",)
+            return (optimised,)
         if build == ASAN:
-            return ("-O1", "-DEMU_ASAN", "-fsanitize=address", "-fsanitize-recover=address")
+            return (optimised, "-DEMU_ASAN", "-fsanitize=address", "-fsanitize-recover=address")
         if build == COUNTS:
             return ("-O2", *WHOLE_LOADS, "-DEMU_COUNTS", "-fsanitize=thread", "-fsanitize-coverage=trace-pc", *_QUIET)
         own = (FUNCTIONS_ALONE, "tsan-distinguish-volatile=1")
         prefix = ["-mllvm", "-"] if self.clang else ["--param="]
         hooks = [word for option in own for word in (*prefix[:-1], prefix[-1] + option)]
-        return ("-O1", "-fsanitize=thread", *hooks, UNDEFINED)
+        return (optimised, "-fsanitize=thread", *hooks, UNDEFINED)
 
     def sanitizer_library(self) -> str:
         """AddressSanitizer's library, which must be loaded before all others."""

@@ -250,7 +250,8 @@ def _executable(source: Source, given: Sequence[tuple[str, str]], known: Sequenc
 
 
 def _options(compiler: Compiler, build: str, cc: int, lanes: int) -> list[str]:
-    chosen = [*LANGUAGE, kernels.LINES, "-fno-pie", *kernels.processor(), *compiler.options(build)]
+    optimised = "-O2" if build == PLAIN else "-O1"  # a host's code, too, whose functions are small ones of templates
+    chosen = [*LANGUAGE, kernels.LINES, "-fno-pie", *kernels.processor(), *compiler.options(build, optimised)]
     chosen += [f"-D__CUDA_ARCH__={cc * 10}", "-DEMU_PROGRAM"]
     if not compiler.clang:
         chosen.append("-fno-extern-tls-init")  # shared memory has no constructors
