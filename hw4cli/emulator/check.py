@@ -45,7 +45,7 @@ TAILS = (
 )
 # Whole tiles, without a tail; some rows of more keys; batches far apart.
 WHOLE = (Workload.one_head(2, 128, 32), Workload.one_head(1, 256, 64))
-SOME, FAR = (some_rows(1, 200, 64, 65, 70),), (Workload.one_head(2, 33, 40),)
+SOME, FAR = (some_rows(1, 200, 64, 65, 70),), (Workload.one_head(2, 33, 36),)
 SHAPES = (*TAILS, *WHOLE, *SOME, *FAR)
 # Sequences that some kernels compute in another way: the keys in parts, of the first an odd number, of
 # the second for two batches; or another tile. Other kernels are spared the time.

@@ -6,7 +6,7 @@ from hw4cli.emulator.build import ASAN, RACE
 from hw4cli.emulator.check import EQUAL, HUGE, RANDOM_DATA
 from hw4cli.problem.workload import Shape, Workload
 
-TAIL = Shape(2, 130, 32)
+TAIL = Shape(1, 130, 32)
 
 
 @dataclass(frozen=True)

@@ -4,16 +4,18 @@ from functools import partial
 
 from faults import Fault
 
-from hw4cli.emulator.check import EQUAL, LONG
+from hw4cli.emulator.check import EQUAL, LONG, some_rows
 from hw4cli.problem.workload import Shape
 
 SHORT, RING = Shape(1, 131, 64), LONG[0]  # each block converts for itself; tiles come through a ring
 MMA = partial(Fault, kernel="split", file="split_mma.cuh", kind="wrong answer", cc=80, shape=SHORT)
 SHORTS = partial(Fault, kernel="split", source="split_short", file="split_short.cuh", kind="wgmma", cc=90, shape=SHORT)
 PINGPONG = partial(Fault, kernel="split", source="split_wgmma", file="split_wgmma.cuh", kind="wgmma", cc=90)
-TURNS = partial(PINGPONG, shape=Shape(1, 777, 64))
-PRODUCERS = partial(PINGPONG, shape=Shape(8, 530, 64), sms=2)
-QUERIES = partial(PINGPONG, file="producers.cuh", kind="race", shape=Shape(8, 530, 32), sms=2)
+TURNS = partial(PINGPONG, shape=some_rows(1, 530, 64, 300, 200))
+# Of two blocks one converts ahead: the fewest batches for which one does, with five tasks each.
+AHEAD = {"shape": Shape(4, 513, 32), "sms": 2, "tile": {"BR": 128, "BC": 64}}
+PRODUCERS = partial(PINGPONG, **AHEAD)
+QUERIES = partial(PINGPONG, file="producers.cuh", kind="race", **AHEAD)
 COPIES = partial(Fault, kernel="split", file="split_mma.cuh", kind="race", cc=100, shape=RING)
 
 TENSOR_FAULTS = [

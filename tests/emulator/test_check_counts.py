@@ -70,7 +70,7 @@ def test_the_time_of_a_naive_kernel_is_predicted_by_the_pipe_to_its_cache():
 @pytest.mark.parametrize("causal", [False, True])
 @pytest.mark.parametrize("kernel", ["shared", "float4"])
 def test_counts_of_small_shapes_come_to_those_of_a_large_one(kernel, causal):
-    shape, props = Shape(2, 512, 64, causal=causal), DEVICES[80]
+    shape, props = Shape(2, 384, 64, causal=causal), DEVICES[80]
     variant = VARIANTS[kernel]
     (found,) = counted_models(variant, shape, props)
     ((counts,),) = count(variant, [Part(shape)], props)

@@ -22,8 +22,8 @@ from hw4cli.plans.plan import DEVICES
 from hw4cli.plans.registry import HELPERS, KERNELS
 from hw4cli.problem.workload import Shape, Workload
 
-TAILS, MASKED = Shape(2, 150, 64), Shape(2, 150, 64, causal=True)
-ODD, WHOLE, TILES = Shape(1, 67, 36), Shape(1, 128, 32), Shape(1, 96, 64)
+TAILS, MASKED = Shape(1, 150, 64), Shape(1, 150, 64, causal=True)
+ODD, WHOLE, TILES = Shape(2, 67, 36), Shape(1, 128, 32), Shape(1, 96, 64)
 QUICK = ("flash", "naive")
 # What formulas leave out of fp32 operations: what is neither a product nor an exponential is at most this share.
 # Of halfwarp, where each key rescales O: 0.8 at d = 64, 1.3 at d = 32.

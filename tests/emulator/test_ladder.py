@@ -4,10 +4,12 @@ from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 
 import pytest
+from slow import slow
 
 from hw4cli.emulator import check as trials
-from hw4cli.emulator.build import RACE
-from hw4cli.emulator.check import LONG, RANDOM_DATA, SHAPES, check_kernel
+from hw4cli.emulator.build import ASAN, RACE
+from hw4cli.emulator.check import ALL_FULL, HUGE, LONG, RANDOM_DATA, RISING, SHAPES, SOME, check_kernel
+from hw4cli.emulator.check import WHOLE as WHOLE_TILES
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
 from hw4cli.problem.cpu import workers
@@ -26,7 +28,7 @@ def check(name, gpu=80, **how):
 
 def on_tensor_cores(name, cc):
     """Data that the block converts itself, and tiles through a ring; one row, tails, several batches, parts of keys."""
-    return check(name, cc, shapes=[Shape(1, 1, 36), TAILS, BATCHES, LONG[0]])
+    return check(name, cc, shapes=[Shape(1, 1, 36), TAILS, BATCHES, LONG[0]], builds=[RACE])
 
 
 # These differ from others in one thing each, or in little: few runs show a mistake.
@@ -34,10 +36,26 @@ SMALL = ("paper", "global", "rowthread", "fp16qk", "pitched")
 SPARED = [name for name in VARIANTS if name in SMALL or name.startswith("halfwarp")]
 FEW = {"shapes": [SMALLEST, TAILS], "data": [RANDOM_DATA], "builds": [RACE]}
 WHOLE = [name for name in FLOAT32 if name not in SPARED]
+EVERY_KIND = [BATCHES, *SOME]
+ONE_KIND = [shape for shape in ALL_FULL if shape not in (*EVERY_KIND, WHOLE_TILES[1])]
 
 CASES = {
-    **{name: check(name) for name in WHOLE},
-    **{f"{name} on gfx90a": check(name, MI210, shapes=[TAILS, BATCHES], lanes=[64], builds=[RACE]) for name in WHOLE},
+    # Every shape; those with several batches and tails, and where some rows are asked for, with every kind of data; and
+    # by AddressSanitizer tails, and parts of keys.
+    **{name: check(name, shapes=ONE_KIND, data=[RANDOM_DATA], builds=[RACE]) for name in WHOLE},
+    **{f"{name}, other data": check(name, shapes=EVERY_KIND, builds=[RACE]) for name in WHOLE},
+    **{
+        f"{name}, AddressSanitizer": check(
+            name, shapes=[TAILS, BATCHES, LONG[0]], data=[RANDOM_DATA, HUGE], builds=[ASAN]
+        )
+        for name in (*WHOLE, "split", "exact")
+    },
+    **{
+        f"{name} on gfx90a": check(
+            name, MI210, shapes=[TAILS, BATCHES], lanes=[64], data=[RANDOM_DATA, RISING], builds=[RACE]
+        )
+        for name in WHOLE
+    },
     **{name: check(name, **FEW) for name in SPARED},
     "halfwarp, all data": check("halfwarp", shapes=[BATCHES]),
     "halfwarp on gfx90a": check("halfwarp", MI210, lanes=[64], **FEW),
@@ -66,16 +84,21 @@ CASES = {
     **{f"{name}, long rows": check(name, shapes=[Shape(1, 300, 128)], builds=[RACE]) for name in ("split", "exact")},
 }
 
+# Each shape with each kind of data, by each build: what `hw4 check --run` does.
+PRODUCT = {f"{name}, all": check(name) for name in WHOLE}
+
 
 @pytest.fixture(scope="module")
 def found(request):
     """The mistakes in each case that is tested: as many cases at the same time as there are processors."""
     chosen = [item.callspec.params["case"] for item in request.session.items if item.name.startswith(f"{TEST}[")]
     with ThreadPoolExecutor(workers()) as pool:
-        yield {case: pool.submit(CASES[case]) for case in chosen}
+        yield {case: pool.submit((CASES | PRODUCT)[case]) for case in chosen}
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize(
+    "case", [*CASES, *(pytest.param(case, marks=[slow, pytest.mark.exhaustive]) for case in PRODUCT)]
+)
 def test_a_kernel_is_right_and_free_of_mistakes(case, found):
     assert [str(mistake) for mistake in found[case].result()] == []
 
