@@ -62,7 +62,7 @@ def test_a_choice_is_never_less_careful_than_the_bounds_and_mostly_the_same():
     assert sum(check(random.Random(seed), 20) for seed in range(10)) > 100
 
 
-@slow_of_each(8)
+@slow_of_each(4)
 @slow
 @needs(COMPILER)
 @pytest.mark.parametrize("seed", range(20))

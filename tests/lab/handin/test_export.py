@@ -4,6 +4,7 @@ import re
 import subprocess
 from dataclasses import replace
 from functools import cache
+from itertools import pairwise, product
 from pathlib import Path
 
 import pytest
@@ -94,7 +95,7 @@ def test_a_program_says_what_it_is_and_needs_no_other_file(exported, kernel, tar
     assert VARIANTS[kernel].name in head
 
 
-@slow_of_each(12)
+@slow_of_each(8)
 @needs(COMPILER)
 @slow
 @pytest.mark.parametrize("target", [NVCC, HIP])
@@ -106,11 +107,18 @@ def test_it_computes_right_on_the_cpu_and_nothing_is_found(exported, kernel, tar
         assert not [note for note in case.notes if note.kind == "leak"]
 
 
+# Of those that get as many columns the first ones, by which rows lie at other multiples of 16 bytes, and the last two.
+EDGES = sorted({d for a, b in pairwise((0, *WIDTHS)) for d in (a + 1, a + 2, a + 4, b - 1, b) if a < d <= b})
+
+
 @needs(COMPILER)
 @slow
-def test_any_head_size_from_1_to_128_is_right(exported, tmp_path):
+@pytest.mark.parametrize(
+    "sizes", [EDGES, pytest.param(range(1, 129), marks=pytest.mark.exhaustive)], ids=["edges", "all"]
+)
+def test_any_head_size_from_1_to_128_is_right(exported, tmp_path, sizes):
     program = compile_program(Source((exported("flash"),)), watched=False)
-    for d in range(1, 129):
+    for d in sizes:
         inputs = random_block(2, 33, d, seed=d)
         write_input(tmp_path / "in", inputs)
         done = run_program(program, ["in", "out"], folder=tmp_path)
@@ -141,36 +149,30 @@ def test_a_program_launches_what_the_plan_says_with_the_tile_of_long_rows(export
         assert launched == {(step.symbol, step.grid, step.block, step.shared): 1 for step in plan.launches}, given
 
 
-ARCHITECTURES = (75, 86, 90, 120)  # of each generation that nvcc still knows but one, which is between two others
+# Of each generation that nvcc still knows but one, which is between two others; and of AMD's GPUs. Of the grids each
+# kernel and each architecture is compiled once.
+ARCHITECTURES = (75, 86, 90, 120)
+GFX = ("gfx906", "gfx908", "gfx90a", "gfx1030")
 
 
+@slow_of_each(4)
 @needs("nvcc")
 @slow
-@pytest.mark.parametrize("kernel", ["flash", "naive", "shared", "halfwarp_local"])
-def test_nvcc_compiles_it_for_old_and_new_architectures_without_a_warning(exported, tmp_path, kernel):
-    targets = [f"-gencode=arch=compute_{cc},code=sm_{cc}" for cc in ARCHITECTURES]
-    command = [
-        "nvcc",
-        "-O3",
-        "-std=c++14",
-        *targets,
-        "--threads",
-        "2",
-        "-o",
-        str(tmp_path / "hw4"),
-        str(exported(kernel)),
-    ]
+@pytest.mark.parametrize(("kernel", "cc"), [*product(["naive", "shared", "flash", "halfwarp_local"], ARCHITECTURES)])
+def test_nvcc_compiles_it_for_old_and_new_architectures_without_a_warning(exported, tmp_path, kernel, cc):
+    command = ["nvcc", "-O3", "-std=c++14", f"-arch=sm_{cc}", "-o", str(tmp_path / "hw4"), str(exported(kernel))]
     done = subprocess.run(command, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert "warning" not in done.stderr
 
 
+@slow_of_each(3)
 @needs("hipcc")
 @slow
-@pytest.mark.parametrize("kernel", ["flash", "naive", "float4"])
-def test_hipcc_compiles_it_for_amds_gpus(exported, tmp_path, kernel):
-    targets = [f"--offload-arch={gfx}" for gfx in ("gfx906", "gfx908", "gfx90a", "gfx1030")]
-    command = ["hipcc", "-O3", "-std=c++14", *targets, "-o", str(tmp_path / "hw4"), str(exported(kernel, HIP))]
+@pytest.mark.parametrize(("kernel", "gfx"), [*product(["naive", "flash", "float4"], GFX)])
+def test_hipcc_compiles_it_for_amds_gpus(exported, tmp_path, kernel, gfx):
+    output, source = str(tmp_path / "hw4"), str(exported(kernel, HIP))
+    command = ["hipcc", "-O3", "-std=c++14", f"--offload-arch={gfx}", "-o", output, source]
     done = subprocess.run(command, capture_output=True, text=True, env=hw4_env(HIP_PLATFORM="amd"))
     assert done.returncode == 0, done.stderr
 
