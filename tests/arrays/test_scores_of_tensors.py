@@ -74,16 +74,18 @@ def test_each_padded_sequence_keeps_its_batch(gpu):
     assert not o.array[0, :, 12:].any()
 
 
-LENGTHS = [3, 0, 127, 1, 129, 128, 128, 60]
-MASKS = {"each": (8, 2, 130, 131), "keys": (8, 1, 1, 131), "heads": (2, 130, 131), "one": (1, 1)}
+LENGTHS = [3, 0, 129, 1, 128]
+MASKS = {"each": (5, 2, 130, 131), "keys": (5, 1, 1, 131), "heads": (2, 130, 131), "one": (1, 1)}
 
 
 @slow
-@pytest.mark.parametrize(("dtype", "is_packed"), [("float16", True), ("float32", False)])
-def test_the_gradient_of_a_mask_of_all_sequences_is_made_at_once(monkeypatch, dtype, is_packed):
+@pytest.mark.parametrize(
+    ("dtype", "is_packed", "names"), [("float16", True, ["each", "heads"]), ("float32", False, ["each", "keys", "one"])]
+)
+def test_the_gradient_of_a_mask_of_all_sequences_is_made_at_once(monkeypatch, dtype, is_packed, names):
     """As the CPU makes it, whichever dimensions are broadcast; in the same bits as sequence after sequence."""
     gpu, rng = faketorch.install_kernels(monkeypatch), np.random.default_rng(2)
-    whole = [rng.standard_normal((8, 2, 130, 32)).astype(dtype) for _ in range(4)]
+    whole = [rng.standard_normal((5, 2, 130, 32)).astype(dtype) for _ in range(4)]
     asked = {"lengths": LENGTHS, "q_lengths": LENGTHS[::-1]}
     if is_packed:
         lengths = [LENGTHS[::-1], LENGTHS[::-1], LENGTHS, LENGTHS]  # of dO, Q, K and V
@@ -94,7 +96,8 @@ def test_the_gradient_of_a_mask_of_all_sequences_is_made_at_once(monkeypatch, dt
         starts = (np.cumsum([0, *some]).tolist() for some in (LENGTHS[::-1], LENGTHS))
         asked = dict(zip(("cu_seqlens_q", "cu_seqlens_k"), starts, strict=True))
     do, q, k, v = whole
-    for name, shape in MASKS.items():
+    for name in names:
+        shape = MASKS[name]
         if not is_packed:
             shape = tuple(130 if size == 131 else size for size in shape)
         mask = rng.standard_normal(shape).astype(np.float32)
@@ -108,7 +111,7 @@ def test_the_gradient_of_a_mask_of_all_sequences_is_made_at_once(monkeypatch, dt
             gpu.launched.clear()
             found = hw4cli.attention_backward(*given, mask_gradient=True, **more | {"attn_mask": aligned(mask)})
             made.append([x.array for x in found])
-            assert len(gpu.launched) == 3 * (1 if room > 1 else 6)  # two are of no rows or no keys
+            assert len(gpu.launched) == 3 * (1 if room > 1 else 3)  # two are of no rows or no keys
         for one, again, expected in zip(*made, right, strict=True):
             assert one.shape == expected.shape and one.dtype == expected.dtype
             error = np.abs(one.astype(float) - expected).max()

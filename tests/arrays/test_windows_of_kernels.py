@@ -122,7 +122,7 @@ GRADIENTS = {
 ERROR = {FLOAT16: 4e-3, BFLOAT16: 3e-2, FLOAT32: 1e-5}  # of the largest gradient
 
 
-@slow_of_each(12)
+@slow_of_each(8)
 @pytest.mark.parametrize(
     ("Nq", "Nk", "offset", "window"), [(200, 330, 130, 50), (300, 260, 9, 1), (330, 90, -100, 120), (300, 300, 0, 2)]
 )

@@ -2,7 +2,6 @@
 
 import re
 from dataclasses import replace
-from itertools import product
 
 import numpy as np
 import pytest
@@ -29,7 +28,7 @@ WAYS = {
     "Ampere, float32, padded": ("backward_mma", 80, FLOAT32, (1, 2, 1, 40, 35, 132)),
     "Ada, float32": ("backward_mma", 89, FLOAT32, (1, 1, 1, 20, 18, 256)),
     "Hopper, float32": ("backward_mma", 90, FLOAT32, (1, 1, 1, 70, 33, 192)),
-    "Hopper, fp16": ("backward_wgmma", 90, FLOAT16, (1, 4, 2, 200, 129, 256)),
+    "Hopper, fp16": ("backward_wgmma", 90, FLOAT16, (1, 4, 2, 130, 129, 256)),
     "Hopper, bf16, padded": ("backward_wgmma", 90, BFLOAT16, (2, 1, 1, 65, 127, 136)),
     "Hopper, bf16, in 192 columns": ("backward_wgmma", 90, BFLOAT16, (1, 2, 1, 128, 200, 192)),
     "Pascal, float32": ("backward", 61, FLOAT32, (1, 2, 1, 20, 30, 256)),
@@ -65,7 +64,7 @@ def test_gradients_of_wide_rows_are_right_and_free_of_races(way):
     assert_right(way)
 
 
-@slow_of_each(8)
+@slow_of_each(6)
 @slow
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("window", [0, 12])
@@ -96,7 +95,7 @@ def test_each_gpu_has_a_kernel_for_gradients_of_wide_rows():
 @pytest.mark.parametrize(("d", "dv"), few([(192, 128), (256, 192), (256, 24), (136, 72), (200, 8)], quick=1))
 def test_v_of_fewer_columns_has_gradients_as_it_is(d, dv, window):
     for dtype, rows, keys in ((BFLOAT16, 70, 130), (FLOAT16, 129, 65)):
-        work = Workload(dtype, 2, 2, 1, rows, keys, d, True, keys - rows, dv=dv)
+        work = Workload(dtype, 1, 2, 1, rows, keys, d, True, keys - rows, dv=dv)
         assert_work(replace(work, window=window), "backward_wgmma", 90)
 
 
@@ -131,17 +130,18 @@ def test_kernels_that_compute_rows_of_one_width_alone_say_so(d, dv, cc, kernel):
 @slow_of_each(6)
 @slow
 @pytest.mark.parametrize("offset", ["bottom right", "top left"])
+@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
 @pytest.mark.parametrize("keys", [1, 63, 64, 65, 127, 128, 129, 200])
-def test_two_groups_that_share_keys_compute_any_number_of_them(keys, offset):
+def test_two_groups_that_share_keys_compute_any_number_of_them(keys, dtype, offset):
     """A group computes P and dV of 64 keys, another dS and dK; of one row, and of more than a tile has."""
-    for rows, dtype in product((1, 63, 65, 129), (FLOAT16, BFLOAT16)):
+    for rows in (1, 63, 65, 129):
         work = Workload(dtype, 1, 2, 1, rows, keys, 256, True, keys - rows if offset == "bottom right" else 0)
         assert_work(work, "backward_wgmma", 90)
 
 
 @slow
 def test_every_order_of_threads_and_every_number_of_blocks_gives_wide_rows_the_same_bits():
-    work = Workload(BFLOAT16, 1, 2, 1, 200, 300, 256, True, 100)
+    work = Workload(BFLOAT16, 1, 2, 1, 130, 200, 256, True, 70)
     runs = [(Schedule("forward"), 2), (Schedule("random", 5), 1), (Schedule("reverse"), 3)]
     first, *others = (
         assert_work(work, "backward_wgmma", 90, schedule=order, blocks=blocks).gradients for order, blocks in runs
@@ -149,7 +149,7 @@ def test_every_order_of_threads_and_every_number_of_blocks_gives_wide_rows_the_s
     assert all(np.array_equal(a, b) for other in others for a, b in zip(first, other, strict=True))
 
 
-@slow_of_each(10)
+@slow_of_each(8)
 @slow
 @pytest.mark.parametrize("mask", ["full", "causal", "window", "lengths", "softcap"])
 @pytest.mark.parametrize(
