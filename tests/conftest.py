@@ -52,6 +52,8 @@ with suppress(ImportError):
 GPU_TESTS = ROOT / "tests" / "gpu"
 GPU_IS_HERE = nvidia_gpu_is_here() or os.path.exists("/dev/kfd")  # noqa: PTH110
 SLOW_FIXTURES = {"chromium", "cluster"}  # a browser, a Slurm
+# Files that take minutes in few tests, or mostly wait: of a run by several processes they are not to be the end.
+BEGIN_FIRST = ("judge/test_course.py", "test_as_user.py", "stream/nodes/test_slurm_nodes.py")
 
 
 def pytest_addoption(parser):
@@ -69,8 +71,15 @@ def pytest_ignore_collect(collection_path, config):
     return True if collection_path == GPU_TESTS and gpu_tests_left_out(config) else None
 
 
+def pytest_configure(config):
+    if hasattr(config.option, "loadscopereorder"):  # pytest-xdist would begin with the files of many tests
+        config.option.loadscopereorder = False
+
+
 def pytest_collection_modifyitems(items):
     mark_others(items)
+    first = {ROOT / "tests" / name: number for number, name in enumerate(BEGIN_FIRST)}
+    items.sort(key=lambda item: first.get(item.path, len(first)))
     for item in items:
         if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("slurm"):
             item.add_marker(pytest.mark.slow)
