@@ -2,15 +2,17 @@
 //
 // Idea:     Flash-decoding. The rows of all heads that share a head of K and V are rows of one tile, so that K and V are read
 //           once. Each warp of a block takes SUB keys in turn, with a ring of copies of its own: no warp waits for another until
-//           the warps put O together. half_split_combine puts the splits together, in their order: the same bits every time; on
-//           9.0 it is launched early, and waits. ONCE: one tile of rows reads K and V, which leave the L2 cache first.
+//           the warps put O together. half_split_combine puts the splits together, in their order: the same bits every time.
+//           On 9.0 both are launched early, and wait for what came before; meanwhile the first keys come to the L2 cache.
+//           ONCE: one tile of rows reads K and V, which leave the L2 cache first.
 // Geometry: batches * kv_heads * ceil(group Nq / BR) * splits blocks of BR = 16 MI rows; then a block to a row.
 // Shared:   w (BR + 2 STAGES SUB) bytes for each warp's ring and Q, w = 2 d rounded up to 64, 128, 256 or 512; then the same memory
-//           for the warps' O, 4 (d + 4) BR bytes a warp; 8 BR bytes a warp for m and l. Then 4 (d + 4) bytes a warp.
+//           for the warps' O, 4 (d + 8) BR bytes a warp; 8 BR bytes a warp for m and l. Then 4 (d + 4) bytes a warp.
 // Limits:   As half_mma. Scratch for splits > 1: 4 (d + 1) bytes for each row and split.
 // Source:   Dao, Haziza, Massa, Sizov, Flash-Decoding (2023).
 // Before:   half_mma, which would leave all but a few multiprocessors idle.
 
+#include "bulk.cuh"
 #include "halfmma.cuh"
 
 struct HalfSplitParams : HalfMatrices, HalfWork {
@@ -19,11 +21,12 @@ struct HalfSplitParams : HalfMatrices, HalfWork {
 };
 
 constexpr int WARPS = THREADS / 32;
-constexpr unsigned TILE = SUB * ROW, RING = STAGES * 2 * TILE, O_ROW = 4 * (D + 4);
+constexpr unsigned TILE = SUB * ROW, RING = STAGES * 2 * TILE, O_ROW = 4 * (D + 8);  // rows lie eight banks apart
 constexpr unsigned STATS_AT = BR * (ROW > WARPS * O_ROW ? ROW : WARPS * O_ROW) > BR * ROW + WARPS * RING
                                   ? BR * WARPS * O_ROW : BR * ROW + WARPS * RING;
 
 static_assert(BR == 16 * MI && STAGES >= 2, "all warps have the same rows; a stage is filled while another is used");
+static_assert(!(SEQUENCES && PREFETCHED), "where a sequence's keys lie is read from a table, which may not be there yet");
 
 extern __shared__ __align__(1024) float4 shared[];
 
@@ -72,6 +75,16 @@ struct Merged {
     __device__ __forceinline__ float lse() const { return l == 0 ? MINUS_INFINITY : shift + log2f(l); }
 };
 
+// Rows from `first` to `end`, COUNT at most, on their way to the L2 cache. What still writes them meets them there, so that they may
+// be asked for before it has ended.
+template <int COUNT>
+__device__ __forceinline__ void prefetch_rows(const Matrix<const unsigned short>& m, int batch, int head, int first, int end) {
+#if ARCH >= 900
+    const unsigned short* from = m.data + batch * m.batch + head * m.head;
+    for (int row = first + threadIdx.x % 32; row < min(end, first + COUNT); row += 32) prefetch_bulk(from + row * m.row, 2 * D);
+#endif
+}
+
 // One of the splits of the keys of a unit: packed rows of a batch, from row0 on, with a head of K and V.
 __device__ __forceinline__ void split_keys(const HalfSplitParams& p, int row0, int split, int unit, int batch, int kv_head) {
     const int rows = p.group * p.Nq;
@@ -94,6 +107,13 @@ __device__ __forceinline__ void split_keys(const HalfSplitParams& p, int row0, i
             k.copy<SUB>(to, p.k.row, left), v.copy<SUB>(to + TILE, p.v.row, left);
         }
     };
+    UNROLL for (int n = 0; n < PREFETCHED; n++) if (n < mine) {
+        const int first = (first_part + n * WARPS) * SUB;
+        prefetch_rows<SUB>(p.k, batch, kv_head, first, p.Nk), prefetch_rows<SUB>(p.v, batch, kv_head, first, p.Nk);
+    }
+    // In each block, before it reads Q, K or V or writes O or scratch, from which the call before may still be reading; and before
+    // griddep_launch, so that what half_split_combine finds there is of this call.
+    griddep_wait();
     fetch(0);  // before all else: the memory is what takes time
     for (int e = threadIdx.x; e < BR * SLOTS; e += THREADS) {
         const int r = e / SLOTS, chunk = e % SLOTS, row = row0 + r;
@@ -146,7 +166,9 @@ __device__ __forceinline__ void split_keys(const HalfSplitParams& p, int row0, i
     __syncthreads();
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
         const int row = i * 16 + h * 8 + lane / 4;
+        if (row0 + row >= rows) continue;
         const Merged all(stats, row);
+        if (warp == 0 && lane % 4 == 0) store_shared(base + row * O_ROW + 4 * D, all.lse(), 0);  // behind its O
         const float weight = r[i].l[h] == 0 ? 0 : exp2_fast(r[i].shift[h] - all.shift) * __frcp_rn(all.l);
         UNROLL for (int n = 0; n < ceil_div(D, 8); n++)
             store_shared(base + (warp * BR + row) * O_ROW + (n * 8 + lane % 4 * 2) * 4, r[i].O[n][2 * h] * weight,
@@ -161,7 +183,7 @@ __device__ __forceinline__ void split_keys(const HalfSplitParams& p, int row0, i
             const Four x = load_shared(base + (w * BR + r) * O_ROW + column * 4);
             O.x += x.v[0], O.y += x.v[1], O.z += x.v[2], O.w += x.v[3];
         }
-        const float lse = Merged(stats, r).lse();
+        const float lse = load_shared2(base + r * O_ROW + 4 * D).x;
         if (p.splits == 1) {
             store(p, batch, PackedRow(p, kv_head, row0 + r), column, O, lse);
         } else {
@@ -176,6 +198,7 @@ __device__ __forceinline__ void split_keys(const HalfSplitParams& p, int row0, i
 extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const HalfSplitParams p) {
     const int kv_heads = p.heads / p.group;
 #if SEQUENCES
+    griddep_wait();  // what is in front may write the table
     const int unit = blockIdx.x / p.splits, tile = unit / kv_heads;
     const Sequence s = p.sequences[tile];
     split_keys(of_tile(p, s), (tile - s.tile) * BR, blockIdx.x % p.splits, unit, s.batch, unit - tile * kv_heads);
@@ -190,13 +213,16 @@ extern "C" __global__ void __launch_bounds__(THREADS, BLOCKS) half_split(const H
 extern "C" __global__ void __launch_bounds__(512) half_split_combine(const HalfSplitParams p) {
     constexpr int AHEAD = 8, MOST = 128;     // splits of a warp, which it reads while it waits for the LSE; of a row
     constexpr int FOURS = ceil_div(D, 128);  // columns of a lane: four of each 128
+    constexpr unsigned SUMS_ROW = 4 * (D + 4);
+    griddep_launch();  // the next call's half_split waits itself, until all blocks here have ended
 #if SEQUENCES
     const int kv_heads = p.heads / p.group, unit = blockIdx.x / BR, tile = unit / kv_heads, kv_head = unit - tile * kv_heads;
     const Sequence s = p.sequences[tile];
     const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, mine = warp * AHEAD;
     const int row = (tile - s.tile) * BR + blockIdx.x % BR, batch = s.batch;
-    if (row >= p.group * s.rows) return;
+    const bool idle = row >= p.group * s.rows;
 #else
+    constexpr bool idle = false;
     const int rows = p.group * p.Nq, kv_heads = p.heads / p.group, lane = threadIdx.x % 32, warp = threadIdx.x / 32;
     const int unit = blockIdx.x / rows, batch = unit / kv_heads, mine = warp * AHEAD;
 #endif
@@ -204,10 +230,12 @@ extern "C" __global__ void __launch_bounds__(512) half_split_combine(const HalfS
     const float* lse = p.partial_lse + blockIdx.x * (long long)p.splits;
     const float* part = p.partial_o + (blockIdx.x * (long long)p.splits + mine) * D + lane * 4;
     float4 o[FOURS][AHEAD];
-    float all[MOST / 32], top = MINUS_INFINITY, l = 0;
-    griddep_wait();
+    float own[AHEAD], all[MOST / 32], top = MINUS_INFINITY, l = 0;
+    griddep_wait();  // in each block: this launch has ended only when the first one has
+    if (idle) return;
     UNROLL for (int n = 0; n < MOST / 32; n++) all[n] = n * 32 + lane < p.splits ? lse[n * 32 + lane] : MINUS_INFINITY;
     UNROLL for (int f = 0; f < FOURS; f++) UNROLL for (int n = 0; n < AHEAD; n++) {
+        own[n] = mine + n < p.splits ? lse[mine + n] : MINUS_INFINITY;
         o[f][n] = float4{0, 0, 0, 0};
         if (mine + n < p.splits && lane * 4 + f * 128 < D) o[f][n] = *(const float4*)(part + n * D + f * 128);
     }
@@ -218,20 +246,20 @@ extern "C" __global__ void __launch_bounds__(512) half_split_combine(const HalfS
     const float over = l == 0 ? 0 : __frcp_rn(l);
     float4 O[FOURS] = {};
     UNROLL for (int n = 0; n < AHEAD; n++) {
-        const float weight = l == 0 || mine + n >= p.splits ? 0 : exp2_fast(lse[mine + n] - top) * over;
+        const float weight = l == 0 || mine + n >= p.splits ? 0 : exp2_fast(own[n] - top) * over;
         UNROLL for (int f = 0; f < FOURS; f++) {
             O[f].x = fmaf(weight, o[f][n].x, O[f].x), O[f].y = fmaf(weight, o[f][n].y, O[f].y);
             O[f].z = fmaf(weight, o[f][n].z, O[f].z), O[f].w = fmaf(weight, o[f][n].w, O[f].w);
         }
     }
     UNROLL for (int f = 0; f < FOURS; f++)
-        if (lane * 4 + f * 128 < D) store_shared(sums + warp * O_ROW + lane * 16 + f * 512, O[f]);
+        if (lane * 4 + f * 128 < D) store_shared(sums + warp * SUMS_ROW + lane * 16 + f * 512, O[f]);
     __syncthreads();
     if (warp > 0 || lane * 4 >= D) return;
     UNROLL for (int f = 0; f < FOURS; f++) {
         if (lane * 4 + f * 128 >= D) return;
         for (int w = 1; w < blockDim.x / 32; w++) {
-            const Four x = load_shared(sums + w * O_ROW + lane * 16 + f * 512);
+            const Four x = load_shared(sums + w * SUMS_ROW + lane * 16 + f * 512);
             O[f].x += x.v[0], O[f].y += x.v[1], O[f].z += x.v[2], O[f].w += x.v[3];
         }
 #if SEQUENCES

@@ -20,6 +20,9 @@ SPLIT = "half_split"
 CORES = "half_cores"
 MOST_SPLITS = 128
 LEAST_PARTS = 2  # of a split's keys that each warp should have
+FILLED = 0.9  # of the multiprocessors, that have a block each
+PREFETCHED = 2  # parts of a warp's keys that come to the L2 cache while the launch before is still to end
+MEASURED = 64, 128  # columns in shared memory for which blocks of eight warps, and prefetches, were timed, on an H100
 COMBINED = 8  # splits of a row that a warp of half_split_combine takes
 _MATRICES = struct.Struct("<" + 3 * COORDINATES)  # HalfMatrices in kernels/halfmma.cuh
 
@@ -154,13 +157,43 @@ def packed_rows(work: Workload) -> int:
 
 
 def split_tiling(work: Workload, props: DeviceProperties) -> SplitTiling:
-    """Tiles of 16 or 32 rows, and as much memory for copies on their way as two blocks can have."""
+    """One block of a multiprocessor with twice the warps, where that fills the GPU: it needs fewer splits, and often
+    none; else two."""
+    two = _two_blocks(work, props)
+    one = two._replace(warps=2 * two.warps, blocks=1)
+    splits = _whole_wave(work, props, one)
+    return one._replace(splits=splits) if splits else two
+
+
+def _two_blocks(work: Workload, props: DeviceProperties) -> SplitTiling:
+    """Tiles of 16 or 32 rows, and as much memory for copies on their way as two blocks can have; of wide rows, one."""
     width, fragments = padded_d(work.d), 1 if packed_rows(work) <= 16 or work.d > MAX_D else 2
     if width == 256:
         warps = 4 if props.shared_sm >= 160 << 10 else 2 if props.shared_sm >= 100 << 10 else 1
         return SplitTiling(warps, 1, 16, 2, q_registers=False, blocks=1)
     stages, warps = 3 if props.shared_sm >= 200 << 10 else 2, 4 if props.shared_sm >= 160 << 10 else 2
     return SplitTiling(warps, fragments, 2048 // width, stages, q_registers=width < 128 or fragments == 1, blocks=2)
+
+
+def _whole_wave(work: Workload, props: DeviceProperties, how: SplitTiling) -> int:
+    """Into how many splits the keys go where each multiprocessor has one block, if that is nearly all of them, and
+    keys are enough. 0 where it is not so, lengths differ, or nothing was measured."""
+    if not props.warpgroups or padded_d(work.d) not in MEASURED or work.sequences or work.score:
+        return 0
+    units = _units(work, how)
+    splits = min(MOST_SPLITS, props.sms // units)
+    fills = units * splits >= FILLED * props.sms and splits * LEAST_PARTS <= _parts(work, how)
+    return splits if fills else 0
+
+
+def _units(work: Workload, how: SplitTiling) -> int:
+    """Tiles of rows, each with a head of K and V."""
+    return work.kv_heads * _row_tiles(work, 16 * how.fragments)
+
+
+def _parts(work: Workload, how: SplitTiling) -> int:
+    """How many times a block's warps take keys, of the longest sequence."""
+    return ceil_div(min(work.most_keys, work.seen_by(work.most_rows)), how.keys * how.warps)
 
 
 def split_count(units: int, parts: int, resident: int, cost: float) -> int:
@@ -192,15 +225,16 @@ def split_plan(work: Workload, props: DeviceProperties, chosen: SplitTiling | No
         "ONCE": int(packed_rows(work) <= rows),
     }
     tiles = 2 * width * (rows + 2 * how.warps * how.stages * how.keys)
-    shared = max(tiles, how.warps * rows * 4 * (work.d + 4)) + 8 * how.warps * rows
+    shared = max(tiles, how.warps * rows * FLOAT * (work.d + 8)) + 8 * how.warps * rows
     check_shared(SPLIT, how, shared, props)
-    units = work.kv_heads * _row_tiles(work, rows)
+    units, parts = _units(work, how), _parts(work, how)
     all_rows = units * rows if work.sequences else work.batch * work.heads * work.Nq
-    resident, keys = how.blocks * props.sms, min(work.most_keys, work.seen_by(work.most_rows))
-    parts = ceil_div(keys, how.keys * how.warps)
+    resident = how.blocks * props.sms
     cost = 2 * all_rows / (parts * how.keys * how.warps * resident)  # as much memory as so many keys, written and read
     splits = min(how.splits, MOST_SPLITS) or split_count(units, parts, resident, cost)
-    first = Launch(SPLIT, units * splits, threads, shared)
+    waits = units * splits <= resident and not work.sequences  # all blocks may wait for the launch before
+    macros["PREFETCHED"] = PREFETCHED if waits and props.warpgroups and width in MEASURED else 0
+    first = Launch(SPLIT, units * splits, threads, shared, early=True)
     if splits == 1:
         return with_sequences(Plan(SPLIT, macros, (first,)), work, heads_of_tile(work, SPLIT))
     partial_o = FLOAT * all_rows * splits * work.d
@@ -211,8 +245,9 @@ def split_plan(work: Workload, props: DeviceProperties, chosen: SplitTiling | No
 
 
 def split_key_step(work: Workload, props: DeviceProperties) -> int:
-    """Plans for numbers of keys between two multiples of it are the same: those that its warps take together."""
-    how = split_tiling(work, props)
+    """Plans for numbers of keys between two multiples of it are the same: those that its warps take together, or, where
+    these are twice as many, half of them."""
+    how = _two_blocks(work, props)
     return how.keys * how.warps
 
 

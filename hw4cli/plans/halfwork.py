@@ -165,14 +165,12 @@ def split(plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchMod
     computed = _by_warps(m, work, done)
     all_warps = m["THREADS"] // LANES
     computed["shared"] += launch.grid * all_warps * m["BR"] * _q_bytes(m, work)
-    computed["shared"] += _put_together(plan, work, units * plan.splits * rows)
+    computed["shared"] += _put_together(plan, work, [min(m["BR"], rows - first) for first in tiles])
     for count, first in zip(parts, tiles, strict=True):
         share, more = divmod(count, plan.splits)
         having = more * min(all_warps, share + 1) + (plan.splits - more) * min(all_warps, share)  # warps with keys
-        # Each of four lanes weighs all warps' parts of a row, and its own; then each thread that adds up four columns
-        # of a row weighs all again.
-        weighed = 4 * m["BR"] * (all_warps + 1) + min(m["BR"], rows - first) * work.d // 4
-        computed["exponentials"] += units * having * weighed
+        # Each of four lanes weighs all warps' parts of a row, and its own.
+        computed["exponentials"] += units * having * 4 * min(m["BR"], rows - first) * (all_warps + 1)
     main = LaunchModel(
         launch.symbol,
         (sizes.q + 2 * sizes.k, partial),
@@ -183,12 +181,15 @@ def split(plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchMod
     return [main, *(_combined(plan, combine, work) for combine in plan.launches[1:])]
 
 
-def _put_together(plan: Plan, work: Workload, rows: int) -> int:
-    """Bytes of shared memory by which warps put their sums together: m and l of a row, which each leaves and all read;
-    O of all rows, which each leaves; then of so many rows both again, four columns a thread."""
-    m, blocks, count = plan.macros, plan.launches[0].grid, plan.macros["THREADS"] // LANES  # warps
-    stats = blocks * 2 * m["MI"] * (count + 2) * WAVEFRONT
-    return count * (stats + blocks * m["BR"] * FLOAT * work.d + rows * (FLOAT + 1) * work.d)
+def _put_together(plan: Plan, work: Workload, tiles: list[int]) -> int:
+    """Bytes of shared memory by which warps put their sums together, of tiles of so many rows: m and l, which each
+    leaves for all of a tile's rows; eight rows at a time, m and l of all warps, which each reads, O, which each leaves,
+    and the LSE; then O and the LSE of a row, four columns a thread."""
+    m, count = plan.macros, plan.macros["THREADS"] // LANES  # warps
+    rows, eights = sum(tiles), sum(ceil_div(tile, 8) for tile in tiles)
+    stats = count * 4 * m["MI"] * len(tiles) + (count * count + 2) * eights
+    of_tiles = stats * WAVEFRONT + count * (8 * eights + rows) * FLOAT * work.d + rows * work.d
+    return work.batch * work.kv_heads * plan.splits * of_tiles
 
 
 def _combined(plan: Plan, launch: Launch, work: Workload) -> LaunchModel:

@@ -91,14 +91,34 @@ def test_other_orders_of_threads_give_the_same_bits():
     assert np.array_equal(first.lse, second.lse)
 
 
-def test_splits_fill_the_multiprocessors_and_no_more():
-    def splits(batch, keys):
-        return split_plan(Workload(BFLOAT16, batch, 32, 8, 1, keys, 128), DEVICES[90]).launches[0].grid
+def decoding(batch, keys, cc=90, **more):
+    return split_plan(Workload(BFLOAT16, batch, 32, 8, 1, keys, 128, **more), DEVICES[cc])
 
-    assert all(250 <= splits(batch, 131072) <= 264 for batch in (1, 2, 3, 4, 16))
-    assert splits(1, 100) == 8
+
+def test_splits_fill_the_multiprocessors_and_no_more():
+    """One block of eight warps each, of 132; where that would leave many idle, two of four."""
+    assert all(119 <= decoding(batch, 131072).launches[0].grid <= 132 for batch in (1, 2, 3, 4, 5, 16))
+    (only,) = decoding(16, 1024).launches
+    assert (only.grid, only.block) == (128, 256)
+    assert all(decoding(batch, 131072).macros["BLOCKS"] == 2 for batch in (6, 12, 24))
+    assert decoding(1, 100).launches[0].grid == 8
     assert split_count(600, 100, 264, 0) < 10
     assert split_count(8, 1000, 264, cost=1.0) == 1
+
+
+def test_blocks_of_eight_warps_are_for_keys_enough_and_of_one_length():
+    assert [decoding(1, keys).macros["THREADS"] for keys in (2048, 8192)] == [128, 256]
+    assert decoding(16, 1024, cc=80).macros["BLOCKS"] == 2, "less memory"
+    spans = tuple(Span(n, 0, 1, 0, keys, keys - 1, n) for n, keys in enumerate([1024] * 15 + [20]))
+    assert decoding(16, 1024, sequences=spans).macros["THREADS"] == 128
+
+
+def test_first_keys_are_asked_for_early_where_all_blocks_wait_together():
+    """Blocks of a later wave find the launch before ended; a table of sequences may be what it writes."""
+    assert [decoding(batch, 1024).macros["PREFETCHED"] for batch in (1, 16, 64)] == [2, 2, 0]
+    assert decoding(16, 1024, cc=80).macros["PREFETCHED"] == 0
+    spans = (Span(0, 0, 1, 0, 2000, 1999, 0),)
+    assert decoding(1, 2000, sequences=spans).macros["PREFETCHED"] == 0
 
 
 @pytest.mark.parametrize("cc", [75, 80, 90])
@@ -161,10 +181,10 @@ def test_where_the_kernel_depends_on_the_number_of_keys_no_step_is_known():
 
 
 def test_one_head_of_keys_has_fewer_blocks_than_multiprocessors():
-    """A tile of rows has 128 splits at most, and takes the fewest that are about as good; an H100 holds 264 blocks."""
+    """A tile of rows has 128 splits at most; an H100 has 132 multiprocessors, and holds 264 blocks of four warps."""
     work = Workload(BFLOAT16, 1, 32, 1, 1, 131072, 128)
     taken, asked = (split_plan(work, DEVICES[90], tiling) for tiling in (None, how(4, 2, 16, 3, False, splits=264)))
-    assert (taken.launches[0].grid, asked.launches[0].grid) == (122, 128)
+    assert (taken.launches[0].grid, asked.launches[0].grid) == (128, 128)
 
 
 def test_each_warp_that_combines_has_at_most_eight_splits():
@@ -210,11 +230,17 @@ def test_no_register_spills_on_any_gpu(cc):
     assert re.findall(r"(\d+) bytes spill", log) == ["0"] * 4, log
 
 
-def test_the_launch_that_combines_may_begin_early_and_waits_itself():
+def test_both_launches_may_begin_early_and_wait_before_they_read_and_write():
+    """What the first one asks for before are lines of the L2 cache, which what is still written there meets."""
     work = Workload(BFLOAT16, 1, 32, 8, 1, 16384, 128)
-    assert [step.early for step in split_plan(work, DEVICES[90]).launches] == [False, True]
+    assert [step.early for step in split_plan(work, DEVICES[90]).launches] == [True, True]
     first, combine = kernel_path(SPLIT).read_text().split("half_split_combine(")
-    assert "griddep_launch();" in first.partition("split_keys(")[2]
+    _, keys, kernel = re.split(r"void split_keys\(|void __launch_bounds__", first, maxsplit=2)
+    before, after = keys.split("griddep_wait();")
+    assert "prefetch_rows<SUB>(p.k" in before
+    assert not re.search(r"\bfetch\(|copy16", before), "reads before what came before has ended"
+    assert re.search(r"\bfetch\(.*griddep_launch\(\);", after, re.DOTALL)
+    assert kernel.index("griddep_wait();") < kernel.index("p.sequences[")
     waits = combine.index("griddep_wait();")
     assert not re.search(r"\b(lse|part)\[|\*\(const float4", combine[:waits]), "reads before the splits are there"
 

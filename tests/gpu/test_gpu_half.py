@@ -54,6 +54,31 @@ def definition(torch, work, q, k, v):
     return torch.nan_to_num(torch.softmax(s, -1)) @ v, torch.logsumexp(s, -1)
 
 
+@pytest.mark.parametrize(("batch", "keys"), [(1, 4096), (16, 1024), (64, 300)])
+def test_steps_of_decoding_read_what_is_written_right_in_front_of_them(gpu, torch, batch, keys):
+    """A launch may begin before the one in front has ended: another kernel, or that of a call whose O is its Q."""
+    work = Workload(BFLOAT16, batch, 32, 8, 1, keys, 128)
+    first, *whole = inputs(torch, work)
+    whole[1] *= keys**0.5  # so that O is about as large as Q
+
+    def steps(wait):
+        (k, v), q, found = (torch.zeros_like(x) for x in whole), first, []
+        for n in range(10):
+            k.copy_(whole[0].roll(n, 2))
+            v.copy_(whole[1].roll(2 * n, 2))
+            for _ in range(3):
+                q = hw4cli.attention(q, k, v)
+                found.append(q)
+                if wait:
+                    torch.cuda.synchronize()
+        return torch.stack(found)
+
+    expected = steps(wait=True)
+    assert len({row.float().sum().item() for row in expected}) > 10
+    for _ in range(3):
+        assert torch.equal(steps(wait=False), expected)
+
+
 @pytest.mark.parametrize("kernel", KERNELS16)
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
 @pytest.mark.parametrize("sizes", SHAPES, ids=str)

@@ -15,6 +15,7 @@ from hw4cli.plans.registry import ARRAY_KERNELS
 from hw4cli.problem.workload import Workload
 
 H200 = DEVICES[90]
+SPLIT_IN_TWO = "B=8 H=32 KVH=8 N=1 Nk=16384 d=128 dtype=bf16"  # of keys
 
 
 def models(kernel, work, props=H200):
@@ -116,9 +117,9 @@ def test_heads_that_share_keys_read_them_once_from_dram_and_each_for_itself_from
 
 
 def test_splits_of_decoding_read_all_keys_once():
-    work = workload("decode").work
+    work = workload(SPLIT_IN_TWO).work
     found = models("half_split", work)
-    keys = 2 * 2 * 16 * 8 * 16384 * 128
+    keys = 2 * 2 * 8 * 8 * 16384 * 128
     assert found["half_split"].l2[0] == pytest.approx(keys, rel=1e-3)
     assert found["half_split_combine"].dram[0] == found["half_split"].dram[1]
 
@@ -129,7 +130,7 @@ def test_a_page_and_records_of_arrays(hw4, tmp_path):
     assert result.returncode == 0, result.stderr
     assert result.stdout.startswith("half on (B, H, N, d) = (2, 16, 8192, 128) bf16 causal: H200, compute capability")
     assert "nearest limit: tensor cores, at least" in result.stdout
-    found = hw4("explain", "half_split", "decode", "--gpu", "H200", "--json")
+    found = hw4("explain", "half_split", SPLIT_IN_TWO, "--gpu", "H200", "--json")
     first, second = json.loads(found.stdout)
     assert (first["launch"], second["launch"], first["roof"]) == ("half_split", "half_split_combine", "DRAM")
     options = ("lm16k", "--gpu", "H200", "--json")
