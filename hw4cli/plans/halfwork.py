@@ -96,13 +96,15 @@ def warpgroups(plan: Plan, work: Workload, props: DeviceProperties) -> list[Laun
     own, _ = visited(work, 64, m["BC"])
     steps = 16 * ceil_div(work.d, 16)
     operands = HALF * (64 * steps + m["BC"] * steps + m["BC"] * (m["COLUMNS"] + 8 * m["ONES"]))
-    left = HALF * own * 64 * m["COLUMNS"] + launch.grid * 2048 * m["ONES"]  # half_short's threads leave O, and ones
+    groups = work.batch * work.heads * ceil_div(work.Nq, 64)
+    # O for copies, as half_short leaves it always, and ones.
+    left = HALF * groups * 64 * m["COLUMNS"] + launch.grid * 2048 * m["ONES"]
     by_polynomial = own * 128 * (m["BC"] // 2 * m.get("POLYNOMIAL", 0) // 16)  # of a thread's BC / 2 scores
     main = LaunchModel(
         launch.symbol,
         (sizes.q + sizes.k + sizes.v, sizes.o),
         (sizes.q + head_bytes(work, keys), sizes.o),
-        left if "TEAMS" in m else 0,
+        left if m.get("COPIES_O", 1) else 0,
         own * operands,
         ffma_flops=by_polynomial * POLYNOMIAL_FLOPS,
         tensor_flops=2 * own * 64 * m["BC"] * (steps + m["COLUMNS"] + 8 * m["ONES"]),
