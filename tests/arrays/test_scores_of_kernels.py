@@ -264,6 +264,7 @@ AWAY = {
 }
 
 
+@slow_of_each(7)  # each kind, and both types
 @slow
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
 @pytest.mark.parametrize("kind", AWAY)

@@ -60,7 +60,7 @@ OLD_COMPILER = replace(DEVICES[90], warpgroups=False)  # NVRTC before 12.9
 COMPILED = [(name, DEVICES[cc]) for name, cc in SUPPORTED if cc in COMPILED_FOR]
 
 
-PARTS = 3  # of the shapes of a kernel with a proven bound, which has most: a test each
+PARTS = 4  # of the shapes of a kernel with a proven bound, which has most: a test each
 QUICK = [
     (name, props, 0) for name, props in COMPILED if props.cc == 90 and name in ("naive", "float4", "halfwarp_local")
 ]

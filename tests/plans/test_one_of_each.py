@@ -7,7 +7,6 @@ import ast
 import pytest
 from helpers import ROOT
 
-MODULES = {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in sorted((ROOT / "hw4cli").rglob("*.py"))}
 # What a description of work says: how many batches and heads, how many rows and keys, and of how many columns.
 SAYS = {
     "batches": {"B", "batch", "batches"},
@@ -32,6 +31,13 @@ LAUNCHES = {
     "hw4cli/lab/measure/roofkernels.py": "kernels that measure the GPU, and belong to no plan",
 }
 CALLS = {"cuLaunchKernel", "cuLaunchKernelEx", "hipModuleLaunchKernel", "hw4_launch"}
+
+
+@pytest.fixture(scope="module")
+def modules():
+    """The package's modules by their paths, parsed: which takes two seconds, and is not to be each collection's."""
+    paths = sorted((ROOT / "hw4cli").rglob("*.py"))
+    return {str(path.relative_to(ROOT)): ast.parse(path.read_text()) for path in paths}
 
 
 def described(names):
@@ -72,8 +78,8 @@ def launches(tree):
                 yield "cupy"
 
 
-def test_work_has_one_description_and_each_that_says_a_part_of_it_a_reason():
-    found = {(path, name) for path, tree in MODULES.items() for name in descriptions(tree)}
+def test_work_has_one_description_and_each_that_says_a_part_of_it_a_reason(modules):
+    found = {(path, name) for path, tree in modules.items() for name in descriptions(tree)}
     assert found == {WORKLOAD, *PARTS}
 
 
@@ -91,8 +97,8 @@ def test_another_description_is_found(text):
     assert list(descriptions(ast.parse(text)))
 
 
-def test_kernels_are_launched_where_a_reason_says():
-    assert {path for path, tree in MODULES.items() if list(launches(tree))} == {*LAUNCHES}
+def test_kernels_are_launched_where_a_reason_says(modules):
+    assert {path for path, tree in modules.items() if list(launches(tree))} == {*LAUNCHES}
 
 
 def packs_coordinates(tree):
@@ -105,8 +111,8 @@ def packs_coordinates(tree):
     )
 
 
-def test_where_matrices_lie_is_packed_in_one_place():
-    assert [path for path, tree in MODULES.items() if packs_coordinates(tree)] == ["hw4cli/plans/launch.py"]
+def test_where_matrices_lie_is_packed_in_one_place(modules):
+    assert [path for path, tree in modules.items() if packs_coordinates(tree)] == ["hw4cli/plans/launch.py"]
 
 
 def takes_work_and(name, tree):
@@ -119,6 +125,6 @@ def takes_work_and(name, tree):
                 yield node.name
 
 
-def test_the_scores_factor_is_said_by_the_workload_alone():
-    assert [(path, name) for path, tree in MODULES.items() for name in takes_work_and("scale", tree)] == []
+def test_the_scores_factor_is_said_by_the_workload_alone(modules):
+    assert [(path, name) for path, tree in modules.items() for name in takes_work_and("scale", tree)] == []
     assert list(takes_work_and("scale", ast.parse("def launch(work: Workload, scale: float, stream: Any): pass")))
