@@ -52,8 +52,9 @@ with suppress(ImportError):
 GPU_TESTS = ROOT / "tests" / "gpu"
 GPU_IS_HERE = nvidia_gpu_is_here() or os.path.exists("/dev/kfd")  # noqa: PTH110
 SLOW_FIXTURES = {"chromium", "cluster"}  # a browser, a Slurm
-# Files that take minutes in few tests, or mostly wait: of a run by several processes they are not to be the end.
-BEGIN_FIRST = ("judge/test_course.py", "test_as_user.py", "stream/nodes/test_slurm_nodes.py")
+# In which order tests begin, the others behind: files that take minutes in few tests, or mostly wait, are not to be the
+# end of a run by several processes, nor all to wait at the same time.
+BEGIN_FIRST = ("judge/test_course.py", "test_as_user.py", "arrays/", "stream/nodes/test_slurm_nodes.py")
 
 
 def pytest_addoption(parser):
@@ -76,10 +77,15 @@ def pytest_configure(config):
         config.option.loadscopereorder = False
 
 
+def place_of(item):
+    """The number of what a test belongs to in BEGIN_FIRST."""
+    places = (n for n, name in enumerate(BEGIN_FIRST) if item.nodeid.startswith(f"tests/{name}"))
+    return next(places, len(BEGIN_FIRST))
+
+
 def pytest_collection_modifyitems(items):
     mark_others(items)
-    first = {ROOT / "tests" / name: number for number, name in enumerate(BEGIN_FIRST)}
-    items.sort(key=lambda item: first.get(item.path, len(first)))
+    items.sort(key=place_of)
     for item in items:
         if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("slurm"):
             item.add_marker(pytest.mark.slow)
