@@ -35,9 +35,8 @@ template <class Work> __device__ __forceinline__ int turn_of(const Work& p, int 
     return keys / p.chains - (before + p.chains - 1 - keys % p.chains) / p.chains;
 }
 
-// What runs before: stats, and nothing is counted. The pass may begin once all of these blocks have. Sums that are added as they come begin at 0.
+// What runs before: stats, and nothing is counted. Sums that are added as they come begin at 0.
 template <bool IN_ORDER> __device__ __forceinline__ void prepare(const TiledParams& p) {
-    griddep_launch();
     const int n = blockIdx.x * THREADS + threadIdx.x;
     for (int i = n; i <= p.chains * sums_of(p); i += gridDim.x * THREADS) p.counts[i] = 0;
     const long long numbers = (long long)p.chains * p.batches * p.heads * p.stats_rows * COLUMNS;
@@ -112,7 +111,6 @@ __device__ __forceinline__ void add_parts(const TiledParams& p, int block) {
     store(sum, which ? p.dv : p.dk, head / p.kv_heads, head % p.kv_heads, row, p.Nk, which ? 1 : p.scale, piece * 32);
 }
 template <bool IN_ORDER> __device__ __forceinline__ void round_sums(const TiledParams& p) {
-    griddep_wait();
     if (blockIdx.x < sums_of(p)) round_dq<IN_ORDER>(p);
     else add_parts(p, blockIdx.x - sums_of(p));
 }
@@ -364,7 +362,6 @@ template <bool IN_ORDER> __device__ __forceinline__ void one_pass(const TiledPar
     const Memory memory{{shared_start(shared)}};
     if (threadIdx.x == 0) memory.make_barriers();
     __syncthreads();
-    griddep_wait();
     const int group = warpgroup_index(), warp = threadIdx.x / 32;
     if (group == 0) {
         dealloc_registers<Streams::COPY_REGISTERS>();

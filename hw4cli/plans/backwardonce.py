@@ -46,8 +46,8 @@ def plan(work: Workload, props: DeviceProperties, tile: Cut | None = None, name:
     added = split * tiles * 2 * width // ADDED_COLUMNS if cut.parts > 1 else 0
     launches = (
         hopper.stats_launch(work, rows),
-        Launch(name, min(props.sms, own), streams.threads, shared, early=True),
-        Launch("backward_round", work.row_tiles(rows) + added, ROUND_THREADS, 0, early=True),
+        Launch(name, min(props.sms, own), streams.threads, shared),
+        Launch("backward_round", work.row_tiles(rows) + added, ROUND_THREADS, 0),
     )
     planned = Plan(name, macros, launches, scratch(work, cut), cut=cut)
     return hopper.with_sequences(planned, work, rows, _owned(work))

@@ -72,6 +72,7 @@ for name, d in [("split8", 64), ("split", 64), ("split", 32)] * gpu.props.warpgr
     right(gpu.attention(random.uniform(-3, 3, (16, 3, 600, d)).astype(np.float32), name))
 """,
     "16-bit arrays": """
+cupy.zeros(1 << 26, np.uint8)  # initcheck misses that the copy engine writes O
 for name in ["half"] * gpu.props.warpgroups + ["half_mma", "half_split", "half_cores"]:
     for rows, keys, d, causal in [(300, 300, 64, 1), (129, 257, 128, 0), (129, 1100, 32, 1), (5, 2100, 40, 0)]:
         q = cupy.asarray(random.normal(size=(1, 4, rows, d)).astype(np.float16))

@@ -167,8 +167,8 @@ def test_another_gpu_of_the_kind_gives_the_same_bits():
 
 
 def test_parts_of_one_array_are_read_where_they_are():
-    """What is allocated for O, the LSE, and of gradients dQ, dK, dV, delta, on Hopper dQ in float32 (once, as there are
-    enough tasks not to cut them); nothing else."""
+    """What is allocated for O, the LSE, and of gradients dQ, dK, dV, delta, on Hopper dQ in float32 for each of two
+    chains of additions; nothing else."""
     inputs = [x.requires_grad_() for x in packed(BFLOAT16, 16, 2048)]
     size = inputs[0].numel() * 2
     rows = inputs[0].numel() // 64 * 4
@@ -181,7 +181,7 @@ def test_parts_of_one_array_are_read_where_they_are():
     do = torch.randn_like(o)
     before = torch.cuda.memory_allocated()
     torch.autograd.grad(o, inputs, do)
-    assert torch.cuda.max_memory_allocated() - before <= 5 * size + 4 * rows + 4096
+    assert torch.cuda.max_memory_allocated() - before <= 7 * size + 4 * rows + 4096
 
 
 @pytest.mark.parametrize("dtype", [FLOAT32, BFLOAT16], ids=str)
@@ -324,9 +324,9 @@ def test_a_transformer_learns_the_same_as_with_torchs_attention_and_has_the_same
     import train
 
     try:
-        losses, digest = train.train("hw4", 300, "cuda")
-        assert train.train("hw4", 300, "cuda")[1] == digest
-        theirs, _ = train.train("torch", 300, "cuda")
+        losses, digest = train.train(train.Training("hw4", "cuda"))
+        assert train.train(train.Training("hw4", "cuda"))[1] == digest
+        theirs, _ = train.train(train.Training("torch", "cuda"))
     finally:
         torch.use_deterministic_algorithms(False)  # as for the other tests
     assert sum(losses[-50:]) / 50 < 0.5 * losses[0]
