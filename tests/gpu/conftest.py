@@ -12,6 +12,7 @@ from contextlib import contextmanager, suppress
 from itertools import chain as joined
 from itertools import count
 from pathlib import Path
+from typing import Any
 
 import gpuexact
 import pytest
@@ -48,11 +49,12 @@ def deal(items, processes):
 
     pytest-xdist's `worksteal` cuts the order into equal parts, one a process; one that is done takes from others' ends.
     """
-    chains, rest = {}, deque()
+    chains: dict[str, list[Any]] = {}
+    rest: deque[Any] = deque()
     for item in items:
         mark = item.get_closest_marker("chain")
         (chains.setdefault(mark.args[0], []) if mark else rest).append(item)
-    parts = [[] for _ in range(processes)]
+    parts: list[list[Any]] = [[] for _ in range(processes)]
     for n, chain in enumerate(sorted(chains.values(), key=len)):
         parts[n % processes] += chain
     sizes = [(len(items) + n) // processes for n in range(processes)]  # the last parts have one more

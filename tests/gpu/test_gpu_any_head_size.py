@@ -10,6 +10,7 @@ from hw4cli.lab.contender import compile_side_by_side
 from hw4cli.plans import columns
 from hw4cli.plans import gradients as choice
 from hw4cli.plans.bounds import SAFE
+from hw4cli.plans.dispatch import AUTO
 from hw4cli.plans.kernels16 import plan16
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.problem.workload import Shape, Workload
@@ -193,7 +194,7 @@ def test_gradients_are_those_of_the_definition_the_same_in_every_run(compiled, d
     for one, other in zip(found, right, strict=True):
         assert float((one - other).abs().max()) < OF_GRADIENTS[dtype] * max(1, float(other.abs().max()))
     q, k, v = (x.detach() for x in given)
-    o, lse = attention(q, k, v, return_lse=True, **({"kernel": "flash"} if dtype == "float32" else {}))
+    o, lse = attention(q, k, v, return_lse=True, kernel="flash" if dtype == "float32" else AUTO)
     direct = attention_backward(row.expand(o.shape), q, k, v, o, lse)
     assert all(map(torch.equal, direct, found))
 
@@ -201,14 +202,14 @@ def test_gradients_are_those_of_the_definition_the_same_in_every_run(compiled, d
 @pytest.mark.parametrize("dtype", ["float16", "float32"])
 def test_a_graph_captures_the_copies_as_well(compiled, dtype):
     q, k, v = tensors(59, dtype)
-    options = {"kernel": "flash"} if dtype == "float32" else {}
-    expected = attention(q, k, v, **options)
+    kernel = "flash" if dtype == "float32" else AUTO
+    expected = attention(q, k, v, kernel=kernel)
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        o = attention(q, k, v, **options)
+        o = attention(q, k, v, kernel=kernel)
     o.zero_()
     graph.replay()
     assert torch.equal(o, expected)
     q.mul_(2)
     graph.replay()
-    assert torch.equal(o, attention(q, k, v, **options))
+    assert torch.equal(o, attention(q, k, v, kernel=kernel))

@@ -139,7 +139,7 @@ def other_work(gpu):
     command = [sys.executable, "-c", COMPANION]
     processes = [subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(3 * alone)]
     for process in processes:
-        assert process.stdout.readline(), "a process that keeps the GPU busy has not begun"
+        assert process.stdout and process.stdout.readline(), "a process that keeps the GPU busy has not begun"
     yield
     for process in processes:
         process.communicate()

@@ -41,7 +41,7 @@ def efficient(*inputs, **options):
         return scaled_dot_product_attention(*inputs, **options)
 
 
-def errors(heads, rows, keys, d, causal, factor):
+def errors(factor, heads, rows, keys, d, causal):
     """Of dQ, dK and dV, ours and torch's: norms of the errors over those of the gradients."""
     inputs = drawn(heads, rows, keys, d, factor=factor)
     right = gradients(formula, [x.double() for x in inputs], is_causal=causal)[1:]
@@ -52,7 +52,7 @@ def errors(heads, rows, keys, d, causal, factor):
 @pytest.mark.parametrize("factor", [1, 5, 20])
 @pytest.mark.parametrize("shape", SHAPES, ids=str)
 def test_gradients_of_float32_are_as_exact_as_torchs_also_where_scores_are_thousands(shape, factor):
-    ours, theirs = errors(*shape, factor)
+    ours, theirs = errors(factor, *shape)
     for name, error, torchs in zip(("dQ", "dK", "dV"), ours, theirs, strict=True):
         assert error <= max(1.5 * torchs, 1e-6), (name, error, torchs)
 
@@ -65,7 +65,7 @@ def test_gradients_of_float32_are_as_exact_as_torchs_in_forty_shapes(factor):
     for _ in range(40):
         rows, keys = draw.randint(17, 700), draw.randint(17, 700)
         d, causal = draw.choice((8, 32, 64, 128)), draw.random() < 0.5
-        ours, theirs = errors(draw.randint(1, 3), rows, keys, d, causal, factor)
+        ours, theirs = errors(factor, draw.randint(1, 3), rows, keys, d, causal)
         found.append([one / other for one, other in zip(ours, theirs, strict=True)])
     for name, ratios in zip(("dQ", "dK", "dV"), zip(*found, strict=True), strict=True):
         mean = math.exp(sum(map(math.log, ratios)) / len(ratios))
@@ -112,8 +112,8 @@ def test_each_of_torchs_samples_is_answered_right_or_refused_in_a_sentence(dtype
         inputs = sample.input, *sample.args
         try:
             got = gradients(hw4cli.torch.attention, inputs, **sample.kwargs)
-        except ValueError as error:
-            assert re.match(r"dropout_p is 0\.\d+: there is no dropout", str(error)), error
+        except ValueError as refused:
+            assert re.match(r"dropout_p is 0\.\d+: there is no dropout", str(refused)), refused
             continue
         answered += 1
         wide = {name: x.double() if name == "attn_mask" else x for name, x in sample.kwargs.items()}

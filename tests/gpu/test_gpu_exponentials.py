@@ -55,8 +55,9 @@ def answer(gpu):
         q, k, v = map(cupy.asarray, words)
         o, lse = cupy.full(q.shape, 0xFFFF, np.uint16), cupy.empty(q.shape[:3], np.float32)
         scratch = cupy.empty(max(1, half.planned(work, "half", how).scratch), np.uint8)
-        matrices = (operand(name, x, "BHND").matrix for name, x in zip("qkvo", (q, k, v, o), strict=True))
-        half.launch(work, Arrays(*matrices, lse.data.ptr, scratch.data.ptr), cupy.cuda.Stream.null, how, "half")
+        matrices = {name: operand(name, x, "BHND").matrix for name, x in zip("qkvo", (q, k, v, o), strict=True)}
+        arrays = Arrays(**matrices, lse=lse.data.ptr, scratch=scratch.data.ptr)
+        half.launch(work, arrays, cupy.cuda.Stream.null, how, "half")
         return numbers(o.get(), work.dtype), lse.get()
 
     return computed

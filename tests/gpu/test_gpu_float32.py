@@ -3,6 +3,7 @@
 import re
 import threading
 import warnings
+from typing import Any
 
 import numpy as np
 import pytest
@@ -100,9 +101,10 @@ def test_another_scale_counts_in_the_choice_of_the_kernel(torch):
 def test_a_range_that_was_read_gives_the_same_kernel_as_one_that_is_stated(torch):
     q, k, v = inputs(torch, Workload(FLOAT32, 2, 3, 3, 300, 300, 64))
     for factor, allowed in ((1, None), (1, 1e-4), (40, None)):
-        stated = [float((factor * x).abs().max()) for x in (q, k, v)]
+        of_q, of_k, of_v = (float((factor * x).abs().max()) for x in (q, k, v))
         read = hw4cli.attention(factor * q, factor * k, factor * v, max_error=allowed)
-        assert torch.equal(hw4cli.attention(factor * q, factor * k, factor * v, max_error=allowed, bounds=stated), read)
+        stated = hw4cli.attention(factor * q, factor * k, factor * v, max_error=allowed, bounds=(of_q, of_k, of_v))
+        assert torch.equal(stated, read)
 
 
 def captured(torch, **options):
@@ -212,7 +214,7 @@ def test_a_graph_of_what_is_not_compiled_is_refused_in_a_sentence(gpu, torch, dt
         pytest.skip("16-bit attention needs compute capability 9.0")
     q = torch.zeros((1, 1, 64, 56), device="cuda", dtype=getattr(torch, dtype))  # a head size of no other test
     graph = torch.cuda.CUDAGraph()
-    options = {"kernel": "flash"} if dtype == "float32" else {}
+    options: dict[str, Any] = {"kernel": "flash"} if dtype == "float32" else {}
     with pytest.raises(ValueError, match="is not compiled yet"), torch.cuda.graph(graph):
         hw4cli.attention(q, q, q, **options)
     torch.cuda.synchronize()
@@ -232,7 +234,8 @@ def test_threads_on_streams_of_their_own_compute_at_once(gpu, torch, dtype):
     works = [Workload(FLOAT32, 1, 4, 2, 100 + 50 * n, 300, 32 + 16 * (n % 3), n % 2 == 0) for n in range(6)]
     arrays = [[x.to(getattr(torch, dtype)) for x in inputs(torch, work)] for work in works]
     torch.cuda.synchronize()
-    found, failures = [[] for _ in works], []
+    found: list[list[Any]] = [[] for _ in works]
+    failures: list[Exception] = []
 
     def compute(n):
         try:

@@ -36,7 +36,7 @@ def torch(gpu):
     return pytest.importorskip("torch")
 
 
-def exact(torch, do, q, k, v, work):
+def exact(torch, work, do, q, k, v):
     """dQ, dK and dV by the formulas, in float64, on the GPU."""
     group = work.heads // work.kv_heads
     do, q, k, v = do.double(), q.double(), *(x.double().repeat_interleave(group, dim=1) for x in (k, v))
@@ -66,7 +66,7 @@ def test_gradients_by_warpgroups_are_right_and_have_the_same_bits_again(torch, w
     arrays = prepared(torch, work)
     how = {"causal": work.causal, "align": aligned(work), "kernel": kernel}
     got, again = attention_backward(*arrays, **how), attention_backward(*arrays, **how)
-    for one, other, right in zip(got, again, exact(torch, *arrays[:4], work), strict=True):
+    for one, other, right in zip(got, again, exact(torch, work, *arrays[:4]), strict=True):
         assert torch.equal(one, other)
         # Where one key has the whole weight, dS is 0: the difference of two sums, of which fp32's rounding remains.
         assert (one.double() - right).abs().max() <= ALLOWED[work.dtype] * float(right.abs().max()) + CANCELLED
@@ -87,7 +87,7 @@ def test_parts_and_chains_of_few_tasks_are_right_and_have_the_same_bits_in_a_hun
     arrays = prepared(torch, work)
     first, *others = (attention_backward(*arrays, causal=work.causal) for _ in range(100))
     assert all(torch.equal(one, other) for run in others for one, other in zip(first, run, strict=True))
-    for one, right in zip(first, exact(torch, *arrays[:4], work), strict=True):
+    for one, right in zip(first, exact(torch, work, *arrays[:4]), strict=True):
         assert (one.double() - right).abs().max() <= ALLOWED[work.dtype] * float(right.abs().max()) + CANCELLED
 
 
@@ -137,7 +137,7 @@ def test_rows_that_lie_apart_and_large_scores_are_right(torch, kernel):
     apart = [torch.stack([x, x], dim=2)[:, :, 0] if x.ndim == 4 else x for x in arrays]  # every head twice
     expected = attention_backward(*arrays, causal=True, kernel=kernel)
     got = attention_backward(*apart, causal=True, kernel=kernel)
-    for one, other, right in zip(got, expected, exact(torch, *arrays[:4], work), strict=True):
+    for one, other, right in zip(got, expected, exact(torch, work, *arrays[:4]), strict=True):
         assert torch.equal(one, other)
         assert (one.double() - right).abs().max() <= 2 * ALLOWED[BFLOAT16] * right.abs().max()
 
@@ -146,7 +146,7 @@ def test_rows_that_lie_apart_and_large_scores_are_right(torch, kernel):
 def test_additions_as_they_come_are_as_exact(torch, work):
     arrays = prepared(torch, work)
     got = attention_backward(*arrays, causal=work.causal, align=aligned(work), kernel=ATOMIC.name)
-    for one, right in zip(got, exact(torch, *arrays[:4], work), strict=True):
+    for one, right in zip(got, exact(torch, work, *arrays[:4]), strict=True):
         assert (one.double() - right).abs().max() <= ALLOWED[work.dtype] * max(float(right.abs().max()), 1e-3)
 
 

@@ -5,6 +5,7 @@ import shutil
 import statistics
 import subprocess
 import time
+from functools import partial
 
 import numpy as np
 import pytest
@@ -84,7 +85,7 @@ def student(gpu, tmp_path_factory):
     if shutil.which("nvcc") is None:
         pytest.skip("nvcc is not installed")
     folder = tmp_path_factory.mktemp("student")
-    command = ["make", "-f", ROOT / "Makefile", "students", f"NVCC_ARCH=sm_{gpu.props.cc}"]
+    command = ["make", "-f", str(ROOT / "Makefile"), "students", f"NVCC_ARCH=sm_{gpu.props.cc}"]
     (folder / "kernels").symlink_to(ROOT / "kernels")
     subprocess.run(command, cwd=folder, check=True, capture_output=True)
     make_cases(folder, "t01", "t02")
@@ -142,10 +143,10 @@ def test_what_auto_takes_after_quick_tuning_is_not_slower_than_before(gpu, name)
     plans = [gpu.plan(before, shape), gpu.plan(after, shape, found.tiles.get(after))]
     if plans[0] == plans[1]:
         return  # the same launches, of which the second of two may take 5 % longer
-    times = [[], []]
+    times: list[list[float]] = [[], []]
     for turn in range(34):
         for i in (0, 1) if turn % 2 else (1, 0):
-            times[i].append(timer.milliseconds(lambda plan=plans[i]: gpu.compute(plan, inputs, outputs), cold=True))
+            times[i].append(timer.milliseconds(partial(gpu.compute, plans[i], inputs, outputs), cold=True))
     old, new = (statistics.median(seen[4:]) for seen in times)
     assert new <= 1.03 * old + 0.002, (before, after, old, new)
 

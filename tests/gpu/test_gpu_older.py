@@ -2,6 +2,7 @@
 
 import shutil
 import subprocess
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ def test_flash_is_right_without_asynchronous_copies(gpu, monkeypatch, tmp_path, 
 
     plan = VARIANTS["flash"].plan(Shape(*shape), DEVICES[cc])
     (tmp_path / "flash.cu").write_text(kernel_source("flash"))
-    command = [
+    command: list[Any] = [
         nvcc,
         "-ptx",
         "-arch=compute_75",

@@ -3,6 +3,7 @@
 import gc
 import math
 import threading
+from typing import Any
 
 import pytest
 
@@ -33,7 +34,7 @@ def clear():
         table.clear()
 
 
-def tensors(seed=0, b=1, h=8, n=64, d=64, dtype=BFLOAT16, kv=None, nk=None, layout="BHND"):
+def tensors(seed=0, b=1, h=8, n=64, d=64, dtype=BFLOAT16, kv=None, nk=None, layout="BHND") -> tuple[Any, Any, Any]:
     generator = torch.Generator(device="cuda").manual_seed(seed)
 
     def one(heads, rows):
@@ -41,7 +42,7 @@ def tensors(seed=0, b=1, h=8, n=64, d=64, dtype=BFLOAT16, kv=None, nk=None, layo
         x = torch.randn(shape, device="cuda", generator=generator).to(dtype)
         return x if layout == "BHND" else x.transpose(1, 2)
 
-    return [one(h, n), one(kv or h, nk or n), one(kv or h, nk or n)]
+    return one(h, n), one(kv or h, nk or n), one(kv or h, nk or n)
 
 
 def wanting(tensors):
@@ -108,7 +109,7 @@ def prepared(table):
 def test_the_bits_and_strides_are_those_of_a_checked_call(name, layout):
     sizes = SHAPES[name]
     for causal in (False, True):
-        options = {"is_causal": causal, "enable_gqa": bool(sizes.get("kv"))}
+        options: dict[str, Any] = {"is_causal": causal, "enable_gqa": bool(sizes.get("kv"))}
         right = checked(tensors(1, layout=layout, **sizes), **options)
         for _ in range(3):
             assert same(both(tensors(1, layout=layout, **sizes), **options), right)
@@ -121,14 +122,15 @@ def test_the_bits_and_strides_are_those_of_a_checked_call(name, layout):
 @pytest.mark.parametrize("name", SHAPES)
 def test_so_are_those_of_arrays(name, layout):
     sizes = SHAPES[name]
-    kernel = {"kernel": "flash"} if sizes.get("dtype") == FLOAT32 else {}
+    kernel: dict[str, Any] = {"kernel": "flash"} if sizes.get("dtype") == FLOAT32 else {}
     for causal in (False, True):
         options = {"causal": causal, "layout": layout}
         found = []
         for _ in range(3):
-            x = [t if layout == "BHND" else t.transpose(1, 2) for t in tensors(1, layout=layout, **sizes)]
-            o, lse = hw4cli.attention(*x, return_lse=True, **kernel, **options)
-            found.append([o, lse, *hw4cli.attention_backward(torch.ones_like(o), *x, o, lse, **options)])
+            x = tensors(1, layout=layout, **sizes)
+            q, k, v = (t if layout == "BHND" else t.transpose(1, 2) for t in x)
+            o, lse = hw4cli.attention(q, k, v, return_lse=True, **kernel, **options)
+            found.append([o, lse, *hw4cli.attention_backward(torch.ones_like(o), q, k, v, o, lse, **options)])
         assert same(found[1], found[0]) and same(found[2], found[0])
     if is_prepared(name, layout):
         assert prepared(repeated.FORWARD) == prepared(repeated.BACKWARD) == 2
@@ -280,6 +282,7 @@ def test_what_is_wrong_is_refused_after_what_was_right():
     for _ in range(2):
         attention(*x)
         hw4cli.attention(*x)
+    wrong: dict[str, Any]
     for wrong in ({"causal": 1}, {"scale": -1}, {"scale": [1]}, {"kernel": "none"}, {"align": "left"}, {"window": 1}):
         with pytest.raises((TypeError, ValueError)):
             hw4cli.attention(*x, **wrong)
@@ -303,7 +306,8 @@ def test_threads_without_a_context_and_with_streams_of_their_own():
     for n, causal in sizes:
         both(tensors(3, n=n), is_causal=causal)
         attention(*tensors(3, n=n), is_causal=causal)
-    wrong, x = [], tensors(3)
+    wrong: list[Any] = []
+    x = tensors(3)
 
     def plain():
         found = attention(*x), hw4cli.attention(*x)
@@ -348,11 +352,11 @@ def test_work_waits_for_what_is_before_it_on_the_stream():
 
 @pytest.mark.parametrize("n", [128, 1024])
 def test_a_graph_of_repeated_calls_computes_with_other_numbers(n):
-    x = wanting(tensors(1, n=n))
+    x = q, k, v = wanting(tensors(1, n=n))
     do = torch.randn_like(x[0])
 
     def step():
-        o = attention(*x, is_causal=True)
+        o = attention(q, k, v, is_causal=True)
         return o, *torch.autograd.grad(o, x, do)
 
     stream = torch.cuda.Stream()
@@ -504,11 +508,11 @@ def test_twenty_thousand_steps_take_no_more_memory():
 
 def test_arrays_of_cupy_are_computed_on_its_stream():
     cupy = pytest.importorskip("cupy")
-    x = [cupy.asarray(t) for t in tensors(7, dtype=FLOAT16)]
+    q, k, v = (cupy.asarray(t) for t in tensors(7, dtype=FLOAT16))
 
     def step():
-        o, lse = hw4cli.attention(*x, causal=True, return_lse=True)
-        return [o, lse, *hw4cli.attention_backward(cupy.ones_like(o), *x, o, lse, causal=True)]
+        o, lse = hw4cli.attention(q, k, v, causal=True, return_lse=True)
+        return [o, lse, *hw4cli.attention_backward(cupy.ones_like(o), q, k, v, o, lse, causal=True)]
 
     right, again = step(), step()
     stream, threads = cupy.cuda.Stream(non_blocking=True), []

@@ -1,6 +1,7 @@
 """Changed scores and masks on a GPU against float64: kernels, types, sequences, gradients, the same bits again."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -84,7 +85,7 @@ def computed(arrays, asked, masked=False, kernel="auto", of_gradients="auto", **
     do, q, k, v = arrays
     poisoned = q.new_full(q.shape, float("nan"))
     o, lse = attention(q, k, v, return_lse=True, out=poisoned, kernel=kernel, **asked, **mask)
-    wanted = {"mask_gradient": True} if masked else {}
+    wanted: dict[str, Any] = {"mask_gradient": True} if masked else {}
     return o, lse, *attention_backward(do, q, k, v, o, lse, kernel=of_gradients, **asked, **mask, **wanted)
 
 
@@ -183,16 +184,16 @@ def test_each_padded_sequence_counts_its_rows_and_keys_and_keeps_its_batch(torch
     )
     whole = np.zeros((3, 4, N, N))
     for b, (count, length) in enumerate(zip(rows, keys, strict=True)):
-        parts = [
+        do, q, k, v = (
             x[b : b + 1, :, :n].double().cpu().numpy()
             for x, n in zip(arrays, (count, count, length, length), strict=True)
-        ]
+        )
         change, keep = case.formulas(count, length, visible(count, length, True))
 
         def change_of(s, at, *rest, b=b, by=change):
             return by(s, at + b, *rest)
 
-        right = exact(*parts, change_of, lambda at, *rest, b=b, by=keep: by(at + b, *rest))
+        right = exact(do, q, k, v, change_of, lambda at, *rest, b=b, by=keep: by(at + b, *rest))
         lengths = count, count, count, length, length
         assert_right([x[b : b + 1, :, :n] for x, n in zip(found, lengths, strict=False)], right, dtype)
         whole[b, :, :count, :length] = right[5][0]
@@ -215,20 +216,20 @@ def test_packed_sequences_have_rows_keys_and_slopes_of_their_own(torch, dtype):
     starts, case = np.cumsum([0, *lengths]).tolist(), cases(1, 4, 700, 700)["a table of buckets"]
     case = cases(1, 4, 700, 700)["documents"] if dtype == FLOAT32 else case
     arrays = [x[0] for x in tensors(torch, dtype, sum(lengths), sum(lengths), 64)]
-    slopes = np.float32([[0.5, 0.2, 0.1, 0.0]]) / np.float32([[1], [2], [3], [1], [4]])
+    slopes = np.array([[0.5, 0.2, 0.1, 0.0]], np.float32) / np.array([[1], [2], [3], [1], [4]], np.float32)
     asked = on_gpu(torch, case.asked) | {"alibi_slopes": torch.from_numpy(slopes).cuda()}
     found = computed(arrays, asked, kernel=KERNEL[dtype], causal=True, cu_seqlens_q=starts, cu_seqlens_k=starts)
     for n, (first, end) in enumerate(itertools.pairwise(starts)):
         if first == end:
             continue
         count = end - first
-        parts = [x[None, :, first:end].double().cpu().numpy() for x in arrays]
+        do, q, k, v = (x[None, :, first:end].double().cpu().numpy() for x in arrays)
         change, keep = case.formulas(count, count, visible(count, count, True))
 
         def sloped(s, b, h, i, j, by=change, n=n):
             return by(s - slopes[n, h] * abs(i - j), b, h, i, j)
 
-        right = exact(*parts, sloped, keep)
+        right = exact(do, q, k, v, sloped, keep)
         assert_right([x[None, :, first:end] for x in found], right, dtype)
 
 
@@ -240,8 +241,12 @@ def test_an_expression_that_names_the_batch_is_that_of_the_arrays(torch):
         lengths = [200, 77, 130]
         found = computed(arrays, asked, kernel=KERNEL[dtype], lengths=lengths, q_lengths=lengths)
         for b, length in enumerate(lengths):
-            parts = [x[b : b + 1, :, :length].double().cpu().numpy() for x in arrays]
-            right = exact(*parts, lambda s, *_, b=b: (s * (b + 1) / 2 + 1 + b // 2, (b + 1) / 2), lambda *_: True)
+            do, q, k, v = (x[b : b + 1, :, :length].double().cpu().numpy() for x in arrays)
+
+            def stepped(s, *_, b=b):
+                return s * (b + 1) / 2 + 1 + b // 2, (b + 1) / 2
+
+            right = exact(do, q, k, v, stepped, lambda *_: True)
             assert_right([x[b : b + 1, :, :length] for x in found], right, dtype)
 
 
@@ -261,9 +266,12 @@ def test_masks_of_any_strides_and_types_are_read_where_they_lie(torch):
         added = mask.dtype != torch.bool
         found = computed(arrays, {"attn_mask": mask}, masked=added)
         values = np.broadcast_to(mask.double().cpu().numpy(), (2, 4, Nq, Nk))
-        parts = [x.double().cpu().numpy() for x in arrays]
+        do, q, k, v = (x.double().cpu().numpy() for x in arrays)
         right = exact(
-            *parts,
+            do,
+            q,
+            k,
+            v,
             lambda s, *_, m=values, added=added: (s + m if added else s, 1),
             lambda *_, m=values, added=added: True if added else m > 0,
         )

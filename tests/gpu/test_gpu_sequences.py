@@ -1,6 +1,7 @@
 """Sequences of several lengths on a GPU, padded and packed, against float64; what is in no sequence is never read."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -93,7 +94,7 @@ def test_steps_of_decoding_split_the_keys_of_each_sequence(torch, dtype, d, rows
     _, q, *_ = packed(torch, dtype, [rows] * len(keys), d, heads=8)
     *_, k, v = packed(torch, dtype, [max(keys)] * len(keys), d, seed=1)
     q, k, v = (x.reshape(len(keys), -1, *x.shape[1:]) for x in (q, k, v))
-    asked = {"lengths": keys, "causal": True, "layout": "BNHD", "return_lse": True}
+    asked: dict[str, Any] = {"lengths": keys, "causal": True, "layout": "BNHD", "return_lse": True}
     o, lse = attention(q, k, v, **asked)
     for n, count in enumerate(keys):
         if not count:
@@ -248,14 +249,14 @@ def test_packed_sequences_have_masks_slopes_and_padding_of_their_own(torch, dtyp
     used = [n - n // 5 for n in LENGTHS]
     asked = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "q_lengths": used, "lengths": used, "layout": "BNHD"}
     for more in ({"alibi_slopes": slopes, "causal": True}, {"attn_mask": mask, "score": "s * (b + 1) / 8"}):
-        masked = {"mask_gradient": True} if "attn_mask" in more else {}
+        masked: dict[str, Any] = {"mask_gradient": True} if "attn_mask" in more else {}
         o, lse = attention(q, k, v, return_lse=True, kernel=KERNEL[dtype], **asked, **more)
         made = attention_backward(do, q, k, v, o, lse, **asked, **more, **masked)
         three = attention_backward(do, q, k, v, o, lse, **asked, **more)
         on_cpu = {name: x.cpu().numpy() if hasattr(x, "cpu") else x for name, x in more.items()}
         given = [x.float().cpu().numpy() for x in (do, q, k, v)]
-        right = attention(*given[1:], return_lse=True, **asked, **on_cpu)
-        right += attention_backward(*given, *right, **asked, **on_cpu, **masked)
+        right = attention(*given[1:], return_lse=True, **(asked | on_cpu))
+        right += attention_backward(*given, *right, **(asked | on_cpu | masked))
         np.testing.assert_allclose(o.float().cpu(), right[0], atol=2 * ERROR[dtype])
         for found in (made, three):
             for x, expected in zip(found, right[2:], strict=False):

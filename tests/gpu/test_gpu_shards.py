@@ -114,9 +114,9 @@ def test_a_ring_of_bfloat16_computes_the_whole_and_its_gradients(causal):
     do, q, k, v = (x.float().numpy() for x in whole)
     o, lse = attention(q, k, v, causal=causal, return_lse=True)
     expected = [o, *attention_backward(do, q, k, v, o, lse, causal=causal)]
-    shards = [[part.contiguous().to(f"cuda:{n}") for n, part in enumerate(x.chunk(2, dim=2))] for x in whole]
-    os, lses = zip(*attention_of_shards(*shards[1:], causal=causal, return_lse=True), strict=True)
-    gradients = zip(*attention_backward_of_shards(*shards, os, lses, causal=causal), strict=True)
+    dos, qs, ks, vs = ([part.contiguous().to(f"cuda:{n}") for n, part in enumerate(x.chunk(2, dim=2))] for x in whole)
+    os, lses = zip(*attention_of_shards(qs, ks, vs, causal=causal, return_lse=True), strict=True)
+    gradients = zip(*attention_backward_of_shards(dos, qs, ks, vs, os, lses, causal=causal), strict=True)
     for right, parts in zip(expected, [os, *gradients], strict=True):
         got = torch.cat([part.cpu() for part in parts], dim=2)
         assert got.dtype == torch.bfloat16

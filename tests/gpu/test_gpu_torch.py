@@ -169,13 +169,13 @@ def test_another_gpu_of_the_kind_gives_the_same_bits():
 def test_parts_of_one_array_are_read_where_they_are():
     """What is allocated for O, the LSE, and of gradients dQ, dK, dV, delta, on Hopper dQ in float32 for each of two
     chains of additions; nothing else."""
-    inputs = [x.requires_grad_() for x in packed(BFLOAT16, 16, 2048)]
+    inputs = q, k, v = [x.requires_grad_() for x in packed(BFLOAT16, 16, 2048)]
     size = inputs[0].numel() * 2
     rows = inputs[0].numel() // 64 * 4
-    hw4cli.torch.attention(*inputs, is_causal=True)
+    hw4cli.torch.attention(q, k, v, is_causal=True)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
-    o = hw4cli.torch.attention(*inputs, is_causal=True)
+    o = hw4cli.torch.attention(q, k, v, is_causal=True)
     assert o.transpose(1, 2).is_contiguous()  # as the packed array: a linear layer takes it as it is
     assert torch.cuda.max_memory_allocated() - before <= size + rows + 4096
     do = torch.randn_like(o)
@@ -252,7 +252,7 @@ def test_one_graph_reads_the_lengths_of_each_call(backend, mode):
 def test_gradcheck_passes_in_float32():
     inputs = [x.requires_grad_() for x in tensors(FLOAT32, 1, 2, 1, 5, 7, 4)]
     assert torch.autograd.gradcheck(
-        lambda *x: hw4cli.torch.attention(*x, is_causal=True, enable_gqa=True),
+        lambda q, k, v: hw4cli.torch.attention(q, k, v, is_causal=True, enable_gqa=True),
         inputs,
         eps=1e-2,
         atol=2e-3,

@@ -1,6 +1,8 @@
 """Rows of more than 128 columns, and V of another number of columns, on a GPU against float64: every kernel, masks,
 sequences, gradients, the same bits again."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 from gpuexact import exact_gradients
@@ -15,7 +17,7 @@ pytestmark = pytest.mark.usefixtures("gpu")
 WIDTHS = [(129, 129), (136, 136), (160, 160), (192, 192), (199, 199), (200, 200), (255, 255), (256, 256)]
 OTHERS = [(192, 128), (128, 192), (64, 40), (5, 250)]  # of Q and K, of V
 # Nq, Nk, and the mask
-MASKS = [
+MASKS: list[tuple[int, int, dict[str, Any]]] = [
     (300, 300, {}),
     (1, 700, {}),
     (1, 1, {"causal": True}),
@@ -66,8 +68,9 @@ def assert_right(torch, dtype, Nq, Nk, d, dv, options, kernel=None):
 @pytest.mark.parametrize("widths", [*WIDTHS, *OTHERS], ids=str)
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16, FLOAT32])
 def test_wide_rows_and_their_gradients_are_right_and_the_same_bits_again(torch, dtype, widths):
+    d, dv = widths
     for Nq, Nk, options in MASKS:
-        assert_right(torch, dtype, Nq, Nk, *widths, options)
+        assert_right(torch, dtype, Nq, Nk, d, dv, options)
 
 
 @pytest.mark.parametrize("kernel", ["half", "half_mma", "half_cores", "half_split"])
@@ -101,7 +104,7 @@ def test_gradients_by_warpgroups_are_right_for_more_tasks_than_multiprocessors(t
 def test_gradients_of_sequences_have_wide_rows_too(torch, d):
     lengths = [300, 0, 1, 128, 299]
     do, q, k, v = tensors(torch, BFLOAT16, 300, 300, d, d, batch=5)
-    asked = {"causal": True, "lengths": lengths, "q_lengths": lengths}
+    asked: dict[str, Any] = {"causal": True, "lengths": lengths, "q_lengths": lengths}
     o, lse = attention(q, k, v, return_lse=True, **asked)
     found = attention_backward(do, q, k, v, o, lse, **asked)
     for batch, length in enumerate(lengths):
@@ -123,8 +126,9 @@ def test_float32_chooses_a_kernel_by_the_range(torch, large):
 
 @pytest.mark.parametrize("widths", [(256, 256), (192, 128)], ids=str)
 def test_sequences_have_wide_rows_too(torch, widths):
+    d, dv = widths
     lengths = [300, 0, 1, 128, 299]
-    _, q, k, v = tensors(torch, BFLOAT16, 300, 300, *widths, batch=5)
+    _, q, k, v = tensors(torch, BFLOAT16, 300, 300, d, dv, batch=5)
     o = attention(q, k, v, causal=True, lengths=lengths, q_lengths=lengths)
     for batch, length in enumerate(lengths):
         assert not o[batch, :, length:].any()
@@ -139,13 +143,14 @@ def test_sequences_have_wide_rows_too(torch, widths):
 def test_torch_s_autograd_has_the_gradients_of_its_own_attention(torch, widths, causal):
     import hw4cli.torch
 
-    do, *given = tensors(torch, BFLOAT16, 200, 200, *widths, kv_heads=4)
+    d, dv = widths
+    do, *given = tensors(torch, BFLOAT16, 200, 200, d, dv, kv_heads=4)
     wide = [x.double().requires_grad_() for x in given]
     exact = torch.nn.functional.scaled_dot_product_attention(*wide, is_causal=causal)
     exact.backward(do.double())
     for _ in range(2):  # the second call is a repeated one
-        own = [x.clone().requires_grad_() for x in given]
-        o = hw4cli.torch.attention(*own, is_causal=causal)
+        own = q, k, v = [x.clone().requires_grad_() for x in given]
+        o = hw4cli.torch.attention(q, k, v, is_causal=causal)
         assert o.shape == do.shape
         o.backward(do)
         assert (o.double() - exact).abs().max() <= ERROR[BFLOAT16]

@@ -1,6 +1,7 @@
 """Windows of keys on a GPU against float64: every kernel and type, sequences, gradients, the same bits again."""
 
 import itertools
+from typing import Any
 
 import numpy as np
 import pytest
@@ -87,7 +88,7 @@ def test_each_kernel_of_gradients_answers(torch, gpu, kernel):
         pytest.skip("needs compute capability 9.0")
     for Nq, Nk, causal, align, window in MASKS:
         arrays = do, q, k, v = tensors(torch, FLOAT16, Nq, Nk, 64)
-        asked = {"causal": causal, "align": align, "window": window}
+        asked: dict[str, Any] = {"causal": causal, "align": align, "window": window}
         o, lse = attention(q, k, v, return_lse=True, **asked)
         made = attention_backward(do, q, k, v, o, lse, kernel=kernel, **asked)
         for got, right in zip(made, exact(arrays, Nq, Nk, causal, align, window)[2:], strict=True):

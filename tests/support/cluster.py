@@ -179,7 +179,7 @@ def answering_program(path, folder, first=":"):
     return shell_program(path, body)
 
 
-def processes_naming(text):
+def processes_naming(text: str) -> list[psutil.Process]:
     """The processes with this text in their command lines."""
     return [one for one in psutil.process_iter(["cmdline"]) if text in " ".join(one.info["cmdline"] or ())]
 

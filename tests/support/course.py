@@ -11,6 +11,7 @@ import os
 import tarfile
 import zipfile
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from helpers import OPEN, random_block, run_hw4, write_case
@@ -131,10 +132,10 @@ MAKE = "hw4: hw4.cu\n\tnvcc -O3 $< -o $@\n"
 class Student:
     """What a student hands in, as the class's folder holds it, and what was decided beforehand."""
 
-    files: dict  # by path in the class's folder
+    files: dict[str, Any]  # by path in the class's folder
     score: str = "60"
     reasons: str = ""
-    notes: tuple = ()
+    notes: tuple[str, ...] = ()
     late: bool = False
     packed: str = ""  # the archive that holds the files
     size: int = 0  # of a hole that is handed in, too
@@ -188,7 +189,7 @@ def the_class(program=HOST):
         "1 TLE",
         verdicts="TLE AC AC",
     )
-    broken = {"verdicts": "", "score": "0"}
+    broken: dict[str, Any] = {"verdicts": "", "score": "0"}
     found["typo"] = Student({"typo/hw4.cu": "int main( { }\n"}, reasons="broken build: nvcc hw4.cu failed", **broken)
     found["pascal"] = Student(
         {"pascal/hw4.cu": right, "pascal/Makefile": "hw4: hw4.cu\n\tnvcc -arch=sm_61 $< -o $@\n"},

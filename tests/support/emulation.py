@@ -1,5 +1,7 @@
 """The arithmetic of `split` and `exact` in NumPy, tensor cores included; and inputs made to do the worst."""
 
+from typing import Any
+
 import numpy as np
 from secondterms import corrections, fp16, two_terms
 
@@ -103,9 +105,9 @@ def _part(q, k, v, adds, cc, exact, shift, d):
         if exact:
             p_hi, p_lo = two_terms(p)
             v_hi, v_lo = two_terms(v[keys])
-            terms = ((p_hi, v_hi), (p_lo, v_hi), (p_hi, v_lo))
+            terms = [(p_hi, v_hi), (p_lo, v_hi), (p_hi, v_lo)]
         else:
-            terms = ((fp16(p), fp16(v[keys])),)
+            terms = [(fp16(p), fp16(v[keys]))]
         for n in range(0, p.shape[1], 16):
             for a, b in terms:
                 o = mma(o, a[:, n : n + 16], b[n : n + 16].T, cc)
@@ -162,8 +164,8 @@ def combine(results):
     """O of all keys from (m, l, O) of each part of them."""
     top = np.max([m for m, _, _ in results], axis=0)
     weights = [exp2(m - top) for m, _, _ in results]
-    o = sum((w[:, None] * part for w, (_, _, part) in zip(weights, results, strict=True)), np.float32(0))
-    total = sum((w * part for w, (_, part, _) in zip(weights, results, strict=True)), np.float32(0))
+    o: Any = sum((w[:, None] * part for w, (_, _, part) in zip(weights, results, strict=True)), np.float32(0))
+    total: Any = sum((w * part for w, (_, part, _) in zip(weights, results, strict=True)), np.float32(0))
     return (o * (np.float32(1) / total)[:, None]).astype(np.float32)
 
 

@@ -39,9 +39,9 @@ def assert_right(work, q, k, v, how=None, **options):
     assert [str(finding) for finding in outcome.findings] == []
     assert outcome.finished
     assert (outcome.beside == 0xFFFF).all(), "written between O's rows"
-    exact = [numbers(x, work.dtype) for x in (q, k, v)]
-    o, lse = definition(*exact, work.scale, work.offset if work.causal else None)
-    reach = max(1, np.abs(exact[2]).max() / 4)
+    q, k, v = (numbers(x, work.dtype) for x in (q, k, v))
+    o, lse = definition(q, k, v, work.scale, work.offset if work.causal else None)
+    reach = max(1, np.abs(v).max() / 4)
     assert np.abs(numbers(outcome.o, work.dtype) - o).max() <= ALLOWED[work.dtype] * reach
     seen = np.isfinite(lse)
     assert (outcome.lse[~seen] == -np.inf).all()

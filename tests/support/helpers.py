@@ -11,10 +11,12 @@ import subprocess
 import sys
 import termios
 import time
+from collections.abc import Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from tempfile import TemporaryFile
+from typing import Any
 
 import click
 import definitions
@@ -41,7 +43,14 @@ def hw4_env(**extra):
     return {**os.environ, "PYTHONPATH": path, **extra}
 
 
-def run_hw4(*args, cwd=None, env=None, timeout=HANGS, prefix=(), **kwargs):
+def run_hw4(
+    *args: Any,
+    cwd: str | Path | None = None,
+    env: Mapping[str, str] | None = None,
+    timeout: float = HANGS,
+    prefix: Sequence[str] = (),
+    **kwargs: Any,
+) -> subprocess.CompletedProcess[str]:
     """Run `hw4 ARGS` as a process of its own; the result has returncode, stdout and stderr."""
     return subprocess.run(
         [*prefix, sys.executable, "-m", "hw4cli", *map(str, args)],
@@ -84,7 +93,7 @@ def _forget():
                 if isinstance(value, functools._lru_cache_wrapper):
                     value.cache_clear()
                 elif isinstance(value, Children):  # which start no program any more where a command failed
-                    value.__init__()
+                    Children.__init__(value)
 
 
 @contextmanager

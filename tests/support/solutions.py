@@ -159,7 +159,7 @@ FIXED = set(WORDS.split())
 
 def renamed(text, seed=1):
     """The same program, with other names for all that its author named."""
-    names = {}
+    names: dict[str, str] = {}
 
     def other(found):
         word = found.group()
