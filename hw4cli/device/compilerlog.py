@@ -58,7 +58,7 @@ def missing_symbol(there: Sequence[str], symbols: Iterable[str], unlisted: Itera
     if any(name.startswith(f"_Z{len(missing)}{missing}") for name in there):
         return f'has {missing} under a C++ name only: write extern "C" before its __global__'
     names = [name for name in there if name not in unlisted and not name.startswith("_Z")]
-    return f"has no kernel {missing}: it has {', '.join(names) or 'none'}"
+    return f"has no kernel {missing}: it has {', '.join(sorted(names)) or 'none'}"
 
 
 def first_error(log: str, kernel: str) -> str:

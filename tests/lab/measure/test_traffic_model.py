@@ -39,13 +39,11 @@ def test_without_a_mask_what_comes_from_dram_is_that_of_the_model_within_a_few_p
 
 @slow
 def test_with_a_mask_a_little_more_comes_from_dram_than_blocks_in_step_would_read():
-    lines = [
-        pair for pair in counted_on_an_h200("split", "half", "half_mma") if pair[0]["causal"] == "1" and pair[1].tiles
-    ]
+    lines = [pair for pair in counted_on_an_h200("split") if pair[0]["causal"] == "1" and pair[1].tiles]
     ratios = {
         (line["kernel"], line["workload"]): 1e6 * float(line["dram_read"]) / model.dram[0] for line, model in lines
     }
-    assert len(ratios) > 8
+    assert len(ratios) > 6
     assert {key: ratio for key, ratio in ratios.items() if not 0.94 < ratio < 1.12} == {}
 
 
@@ -110,8 +108,6 @@ def test_what_prepares_float32_gradients_writes_pieces_of_all_four_matrices():
 def test_gradients_on_hopper_move_the_bytes_of_the_model():
     seen = set()
     for line, model in counted_on_an_h200("backward_once", "backward_wgmma"):
-        if line["kernel"] == "backward_once" and line["workload"] in ("lm8k-causal", "lm16k"):
-            continue  # recorded with 16 heads together, in one chain
         seen.add(line["launch"])
         assert 1e6 * float(line["l2_to_l1"]) == pytest.approx(model.l2[0], rel=0.015), line
         if line["kernel"] == "backward_once":  # backward_round stores rows of 16 bits, in pieces
