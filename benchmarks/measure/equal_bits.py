@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from benchmarks import ROOT
+from benchmarks.measure.scripts import end_with
 from hw4cli.errors import Hw4Error, InputError, MachineError
 from hw4cli.plans.gradients import GRADIENTS
 from hw4cli.plans.kernels16 import ENTRIES16, KERNELS16
@@ -193,4 +194,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

@@ -12,7 +12,6 @@ import ctypes
 import functools
 import math
 import re
-import sys
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,6 +19,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from benchmarks.measure.scripts import end_with
 from hw4cli.emulator.build import PLAIN, shared_object
 from hw4cli.plans.bounds import EX2_CUBIC, EX2_POLYNOMIAL
 from hw4cli.resources import data_path
@@ -134,4 +134,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

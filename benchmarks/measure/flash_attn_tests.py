@@ -176,7 +176,7 @@ def package(checkout: Path) -> None:
     ) -> Any:
         return func(q, k, v, dropout_p, cu_seqlens_q=starts_q, cu_seqlens_k=starts_k, **how)
 
-    packed: Callable[..., Any] = varlen  # of which nobody counts what a star unpacks
+    packed: Callable[..., Any] = varlen  # mypy cannot count what a star unpacks
     module(
         "flash_attn",
         flash_attn_func=func,

@@ -25,6 +25,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measure.scripts import end_with, listed, new_file
 from hw4cli.emulator.build import RACE, find_compiler, shared_object
 from hw4cli.emulator.check import ALL_CAUSAL, ALL_FULL, EQUAL, RANDOM_DATA, check_kernel, trials_of
 from hw4cli.errors import Hw4Error, InputError, MachineError
@@ -240,7 +241,7 @@ def main() -> None:
     for one in (first, running):
         one.add_argument("--few", action="store_true", help="a few trials of each kernel alone")
     for one in (drawing, running):
-        one.add_argument("-o", dest="output", type=Path, required=True)
+        one.add_argument("-o", dest="output", type=new_file, required=True)
     given = parser.parse_args()
     find_compiler()
     if given.command == "first":
@@ -249,8 +250,8 @@ def main() -> None:
     if given.command == "draw":
         _write(given.output, draw(given.count, given.seed))
         return
-    done = json.loads(given.output.read_text(encoding="utf-8")) if given.output.exists() else []
-    for number, one in enumerate(json.loads(given.drawn.read_text(encoding="utf-8"))):
+    done = listed(given.output) if given.output.exists() else []
+    for number, one in enumerate(listed(given.drawn)):
         if (given.only is not None and number not in given.only) or number in {old["number"] for old in done}:
             continue
         start = time.monotonic()
@@ -268,4 +269,4 @@ def _write(path: Path, records: list[Any]) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

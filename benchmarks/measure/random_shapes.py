@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks.measure.scripts import end_with
 from hw4cli.emulator.build import ASAN, RACE, checking_builds, shared_object
 from hw4cli.emulator.check import DATA, check_kernel, some_rows
 from hw4cli.emulator.library import GAP, ORDERS, Library, Schedule, Watched, space
@@ -274,4 +275,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    end_with(main)

@@ -3,13 +3,14 @@
 import argparse
 import csv
 import io
+import json
 import sys
 import time
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
-from hw4cli.errors import Hw4Error
+from hw4cli.errors import Hw4Error, InputError
 from hw4cli.system.files import write_text
 from hw4cli.text.records import record_text
 
@@ -29,6 +30,17 @@ def new_file(text: str) -> Path:
     if path.is_dir():
         raise argparse.ArgumentTypeError(f"{text} is a folder: name a file in it")
     return path
+
+
+def listed(path: Path) -> list[Any]:
+    """What a file of JSON lists. Raises InputError for anything else in it, OSError where there is none."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except ValueError:  # of the text's encoding, or of JSON
+        found = None
+    if not isinstance(found, list):
+        raise InputError(f"{path} is no list in JSON, as this program writes it")
+    return found
 
 
 def at_least_one(text: str) -> int:

@@ -22,6 +22,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from benchmarks.measure.scripts import end_with
 from hw4cli.emulator.program.execute import ENDED, Execution, execute
 from hw4cli.errors import Hw4Error
 
@@ -300,4 +301,4 @@ def cost_of(lines: Sequence[dict[str, Any]]) -> str:
 
 
 if __name__ == "__main__":
-    main()
+    end_with(main)

@@ -45,6 +45,22 @@ def test_a_folder_that_is_not_there_is_named_before_anything_is_measured(module,
 
 
 @quick_of_each(1)
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [(None, "No such file or directory"), (b"\xff\xfe\x00", "no list in JSON"), (b"{}", "no list in JSON")],
+)
+def test_a_list_of_changes_that_is_missing_or_damaged_is_named_in_a_sentence(text, words, tmp_path):
+    drawn = tmp_path / "drawn.json"
+    if text is not None:
+        drawn.write_bytes(text)
+    result = call(sys.executable, "-m", "benchmarks.measure.mutations", "run", drawn, "-o", tmp_path / "found.json")
+    assert result.returncode == 2
+    (line,) = result.stderr.splitlines()
+    assert line.startswith(f"mutations.py: {drawn}") and words in line
+    assert not (tmp_path / "found.json").exists()
+
+
+@quick_of_each(1)
 @pytest.mark.parametrize("module", ["scaling", "without_warpgroups", "decoding", "splits"])
 def test_a_machine_without_a_gpu_is_named_at_once(module, tmp_path):
     result = call(sys.executable, "-m", f"benchmarks.measure.{module}", "--output", tmp_path / "record")
