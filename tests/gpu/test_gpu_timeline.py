@@ -46,10 +46,11 @@ def test_half_says_it_of_arrays(hw4, gpu, tmp_path):
     (found,) = load(path).timelines
     assert found.kernel == "half"
     spans = {(warp, tile, activity): (begin, end) for warp, tile, activity, begin, end in found.spans}
+    last = max(warp for warp, *_ in spans)  # the first group has no rows in a head's first tile
     for tile in range(1, 12):
-        scores, weights, values = (spans[4, tile, activity] for activity in range(COPY_OF_V + 1, len(ACTIVITIES)))
+        scores, weights, values = (spans[last, tile, activity] for activity in range(COPY_OF_V + 1, len(ACTIVITIES)))
         assert scores[1] <= weights[0] < weights[1]
-        assert spans[4, tile - 1, len(ACTIVITIES) - 1][1] > scores[0], "P V of the tile before beside the scores"
+        assert spans[last, tile - 1, len(ACTIVITIES) - 1][1] > scores[0], "P V of the tile before beside the scores"
         assert values[1] - values[0] < 100_000
         assert spans[0, tile, 0][0] < scores[0]
 

@@ -9,9 +9,10 @@ from torch.overrides import handle_torch_function, has_torch_function
 from hw4cli.arrays.arguments import check_align, check_flags, checked_number, checked_window, refuse
 from hw4cli.arrays.autograd import changed, direct, eager
 from hw4cli.arrays.autograd.operators import attend, usual_kernel
-from hw4cli.arrays.operand import check_dense
+from hw4cli.arrays.operand import check_dense, check_dimensions
 from hw4cli.arrays.scored import Words
-from hw4cli.arrays.sequences import RIGHT, check_padding, numbers_of
+from hw4cli.arrays.sequences import RIGHT, Asked, check_packed, check_padding, numbers_of, sequences_of
+from hw4cli.arrays.sequences import asked as numbers_asked
 from hw4cli.problem.workload import TOP_LEFT
 
 NAMES = "query", "key", "value"
@@ -121,6 +122,8 @@ def attention(
     options = {"causal": bool(is_causal), "align": align, "window": window, "scale": scale}
     if not is_whole:
         _shape_of_result(query, key, value, enable_gqa)
+        if not query.numel() or not key.numel() or not value.numel():
+            return _of_empty_sequences(query, key, value, Asked(padding=padding, **asked))
         named = kernel or usual_kernel(query)
         options |= {"kernel": named, "padding": padding}
         if _asks_for_operators(query):
@@ -240,6 +243,15 @@ def _of_nothing(query: Any, key: Any, value: Any) -> Any:
     """What there is without batches, heads, rows or keys: zeros like query, whose gradients are zeros, too."""
     none = query[..., :0].sum() + key[..., :0].sum() + value[..., :0].sum()
     return query.new_zeros((*query.shape[:-1], value.shape[-1])) + none
+
+
+def _of_empty_sequences(query: Any, key: Any, value: Any, given: Asked) -> Any:
+    """The same of sequences, whose numbers are checked where they can be read."""
+    for name, x in zip(NAMES, (query, key, value), strict=True):
+        (check_packed if given.packed else check_dimensions)(name, x, "BHND")
+    if not _asks_for_operators(query):
+        sequences_of(query.shape[0], query.shape[-2], key.shape[-2], numbers_asked(*given))
+    return _of_nothing(query, key, value)
 
 
 def _type(x: Any) -> str:

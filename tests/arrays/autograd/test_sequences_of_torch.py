@@ -82,6 +82,27 @@ def packed(dtype=torch.float32, N=54):
     return [x[0].transpose(0, 1).contiguous().transpose(0, 1) for x in tensors(dtype, N=N)]
 
 
+@pytest.mark.parametrize("without", ["keys", "rows"])
+def test_packed_sequences_none_of_which_has_keys_or_rows_are_zeros_with_zero_gradients(without):
+    q, k, v = (x.requires_grad_() for x in packed(torch.float16))
+    some, none = [0, 33, 34, 34, 54], [0] * 5
+    if without == "keys":
+        o = attention(q, k[:, :0], v[:, :0], cu_seqlens_q=some, cu_seqlens_k=torch.tensor(none), enable_gqa=True)
+    else:
+        o = attention(q[:, :0], k, v, cu_seqlens_q=none, cu_seqlens_k=some, enable_gqa=True)
+    assert torch.equal(o, torch.zeros_like(q if without == "keys" else q[:, :0]))
+    for x, gradient in zip((q, k, v), torch.autograd.grad(o.sum(), (q, k, v)), strict=True):
+        assert torch.equal(gradient, torch.zeros_like(x))
+
+
+def test_without_any_keys_the_numbers_must_fit_as_well():
+    q, k, v = packed()
+    with pytest.raises(ValueError, match="cu_seqlens_k ends at 20, and the arrays have 0 rows"):
+        attention(q, k[:, :0], v[:, :0], cu_seqlens_q=[0, 54], cu_seqlens_k=[0, 20], enable_gqa=True)
+    with pytest.raises(ValueError, match=r"lengths\[1\] is 2: it must be between 0 and 0"):
+        attention(*(x[:, :, :0] for x in tensors()), lengths=[0, 2, 0, 0], enable_gqa=True)
+
+
 def starts(N=54):
     return torch.tensor([0, 33, 34, 34, N], dtype=torch.int32)
 
