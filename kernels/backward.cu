@@ -18,7 +18,6 @@
 #include "gradients.cuh"
 #include "platform.cuh"
 #include "ptx.cuh"
-#define SCORE_FAST (ELEMENT_BITS == 16)
 #include "scored.cuh"
 
 constexpr int CHUNKS = WIDTH / 4;                             // of four columns, in a row

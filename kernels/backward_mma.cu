@@ -18,7 +18,6 @@
 #include "gradients.cuh"
 #include "mma.cuh"
 #include "platform.cuh"
-#define SCORE_FAST (ELEMENT_BITS == 16)
 #include "scored.cuh"
 #include "spans.cuh"
 

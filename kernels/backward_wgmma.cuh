@@ -10,7 +10,6 @@
 #include "mask.cuh"
 #include "platform.cuh"
 #include "sixteen.cuh"
-#define SCORE_FAST 1
 #include "scored.cuh"
 #include "spans.cuh"
 #include "swizzled.cuh"

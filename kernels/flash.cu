@@ -22,7 +22,6 @@
 
 #include "epilogue.cuh"
 #include "schedule.cuh"
-#define SCORE_FAST 0
 #include "scored.cuh"
 #include "softmax.cuh"
 #include "stream.cuh"

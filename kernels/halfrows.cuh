@@ -9,7 +9,6 @@
 #include "pairs.cuh"
 #include "schedule.cuh"
 #include "sixteen.cuh"
-#define SCORE_FAST 1
 #include "scored.cuh"
 
 #ifndef DV  // columns of V and O

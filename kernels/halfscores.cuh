@@ -7,7 +7,7 @@
 // SCORE_LINEAR: a score is s and a straight line from key to key (ALiBi): halfline.cuh. Where the line bends within a tile, each score
 // gets its own.
 // SCORE_TANH: the tanh of small scores, as most are where a cap shall only tame a few, is a polynomial: the unit that has tanh has
-// exp2 to do. Nearer than tanh_fast, which others get.
+// exp2 to do, and score_tanh keeps it busy for two.
 
 #include "halfline.cuh"
 #include "mma.cuh"
@@ -202,14 +202,20 @@ private:
         }
     }
 #if SCORE_TANH
-    // x (c0 + c1 x^2 ...), by which tanh(x) is to 2^-12.9 of itself up to 0.3, to 2^-13.9 up to 0.6; x is scale s.
-    template <int DEGREE> __device__ __forceinline__ static void by_polynomial(Scores& S, float scale) {
-        const float square = scale * scale, cube = scale * square;
-        const float c0 = scale * (DEGREE == 1 ? 0.99987018f : 0.99993686f), c1 = cube * (DEGREE == 1 ? -0.32171331f : -0.33012805f);
-        const float c2 = cube * square * 0.10839791f;
+    // x (c0 + c1 x^2 ...), by which tanh(x) is to 2^-12.9 of itself up to 0.3 by two terms, to 2^-13.9 up to 0.6 by three, to 2^-15 up
+    // to 1.2 by five; x is scale s.
+    template <int TERMS> __device__ __forceinline__ static void by_polynomial(Scores& S, float scale) {
+        constexpr float OF[][5] = {{0.99987018f, -0.32171331f},
+                                   {0.99993686f, -0.33012805f, 0.10839791f},
+                                   {},
+                                   {0.99996954f, -0.3322448f, 0.12684253f, -0.03947617f, 0.00652373f}};
+        float c[TERMS], power = scale;
+        UNROLL for (int n = 0; n < TERMS; n++, power *= scale * scale) c[n] = power * OF[TERMS - 2][n];
         UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int e = 0; e < 4; e++) {
             const float s = S[n][e], squared = s * s;
-            S[n][e] = s * fmaf(DEGREE == 1 ? c1 : fmaf(c2, squared, c1), squared, c0);
+            float sum = c[TERMS - 1];
+            UNROLL for (int term = TERMS - 2; term >= 0; term--) sum = fmaf(sum, squared, c[term]);
+            S[n][e] = s * sum;
         }
     }
     __device__ __forceinline__ void change_by_tanh(Scores& S, const RowState& r, const HalfWork& p) {
@@ -221,9 +227,10 @@ private:
         bool grows = false;
         UNROLL for (int h = 0; h < 2; h++) grows |= !(top[h] * scale <= fmaf(r.shift[h], p.unscale, p.room));
         calm = !ANY(grows);
-        if (!ANY(!(largest <= 0.3f))) by_polynomial<1>(S, scale);
-        else if (!ANY(!(largest <= 0.6f))) by_polynomial<2>(S, scale);
-        else UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int e = 0; e < 4; e++) S[n][e] = tanh_fast(S[n][e] * scale);
+        if (!ANY(!(largest <= 0.3f))) by_polynomial<2>(S, scale);
+        else if (!ANY(!(largest <= 0.6f))) by_polynomial<3>(S, scale);
+        else if (!ANY(!(largest <= 1.2f))) by_polynomial<5>(S, scale);
+        else UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int e = 0; e < 4; e++) S[n][e] = score_tanh(S[n][e] * scale);
     }
 #endif
 };

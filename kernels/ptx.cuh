@@ -41,17 +41,6 @@ template <int N> __device__ __forceinline__ void keep_order(float (&x)[N][4]) {
     asm volatile("pmevent 0;" ::: "memory");
 }
 
-// To 2^-11 of itself, in one instruction where there is one.
-__device__ __forceinline__ float tanh_fast(float x) {
-#if ARCH >= 750
-    float y;
-    asm("tanh.approx.f32 %0, %1;" : "=f"(y) : "f"(x));
-    return y;
-#else
-    return 1 - __fdividef(2, exp2_fast(x * 2.88539008177792681f) + 1);
-#endif
-}
-
 // Shared memory by 32-bit byte address: an exclusive-or on it (a swizzle) stays one instruction.
 __device__ __forceinline__ unsigned shared_address(const void* p) {
     return (unsigned)__cvta_generic_to_shared(p);

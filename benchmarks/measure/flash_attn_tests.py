@@ -366,8 +366,12 @@ def ending(test: Callable[..., Any], given: dict[str, Any]) -> tuple[str, str]:
     raise AssertionError("the last try returns")
 
 
-def worker(suite: Suite, checkout: Path, device: str, mine: list[Drawn], until: float, found: Any) -> None:
-    """Runs tests until the time is over, and reports of each whether it passed."""
+def worker(suite: Suite, checkout: Path, device: str, n: int, mine: list[Drawn], until: float, found: Any) -> None:
+    """The n-th process: runs tests until the time is over, on one of the GPUs, and reports of each whether it passed."""
+    if device == "cuda":
+        import torch
+
+        torch.cuda.set_device(n % torch.cuda.device_count())
     made = tests_of(suite, checkout, device)
     for one in mine:
         end = (NOT_BEGUN, "") if time.time() > until else ending(vars(made)[one[0]], one[1])
@@ -423,7 +427,8 @@ def main() -> int:
     found: Any = context.Queue()
     parts = [tests[n * len(tests) // given.jobs : (n + 1) * len(tests) // given.jobs] for n in range(given.jobs)]
     workers = [
-        context.Process(target=worker, args=(suite, given.checkout, given.device, part, until, found)) for part in parts
+        context.Process(target=worker, args=(suite, given.checkout, given.device, n, part, until, found))
+        for n, part in enumerate(parts)
     ]
     for process in workers:
         process.start()

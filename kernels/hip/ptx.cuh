@@ -5,7 +5,6 @@
 
 // 2^x in one instruction, where subnormal numbers are flushed to zero (-fgpu-flush-denormals-to-zero); 2^-inf is 0.
 __device__ __forceinline__ float exp2_fast(float x) { return exp2f(x); }
-__device__ __forceinline__ float tanh_fast(float x) { return tanhf(x); }
 
 // Shared memory (LDS) by 32-bit byte address.
 #define LDS __attribute__((address_space(3)))

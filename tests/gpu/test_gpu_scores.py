@@ -342,3 +342,17 @@ def test_arrays_elsewhere_are_refused_before_anything_is_computed(torch):
         with pytest.raises((TypeError, ValueError), match=words):
             attention(q, k, v, out=out, **asked)
     assert bool((out == 7).all())
+
+
+@pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
+@pytest.mark.parametrize("size", [0.5, 4, 30])  # of scores: where tanh is a polynomial, where it is partly, where not
+def test_the_gradient_weighs_capped_scores_as_the_forward_pass_did(torch, dtype, size):
+    """A single key has the weight 1, whatever its score: dV shows what weight the gradient gives it, row by row."""
+    random = torch.Generator().manual_seed(5)
+    q, do = torch.randn(2, 32, 64, 64, generator=random) * size, torch.eye(64).expand(2, 32, 64, 64)
+    k = v = torch.randn(2, 32, 1, 64, generator=random)
+    q, k, v, do = (x.to(getattr(torch, dtype)).cuda() for x in (q, k, v, do))
+    o, lse = attention(q, k, v, softcap=15, return_lse=True)
+    assert torch.equal(o, v.expand_as(o))
+    weights = attention_backward(do, q, k, v, o, lse, softcap=15)[2].double()
+    assert (weights - 1).abs().max() <= (1e-3 if dtype == FLOAT16 else 4e-3)

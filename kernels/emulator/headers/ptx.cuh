@@ -19,7 +19,6 @@ inline float fma_down(float a, float b, float c) {
 }
 inline float larger_or_nan(float a, float b) { return a > b || a != a ? a : b; }
 template <int N> inline void keep_order(float (&)[N][4]) {}
-inline float tanh_fast(float x) { return tanhf(x); }
 
 inline unsigned shared_address(const void* p) { return (unsigned)__cvta_generic_to_shared(p); }
 
