@@ -367,7 +367,7 @@ def ending(test: Callable[..., Any], given: dict[str, Any]) -> tuple[str, str]:
 
 
 def worker(suite: Suite, checkout: Path, device: str, n: int, mine: list[Drawn], until: float, found: Any) -> None:
-    """The n-th process: runs tests until the time is over, on one of the GPUs, and reports of each whether it passed."""
+    """The n-th process: runs tests until the time is over, on one of the GPUs; reports of each whether it passed."""
     if device == "cuda":
         import torch
 
