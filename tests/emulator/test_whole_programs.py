@@ -574,9 +574,11 @@ def test_what_is_compiled_is_kept_and_the_oldest_goes(tmp_path, monkeypatch):
     made = []
     for number in range(3):
         path = tmp_path / f"p{number}.cu"
-        path.write_text(f"int main() {{ return {number}; }}\n")
+        path.write_text(f"#include <cmath>\nint main() {{ return {number}; }}\n")
         made.append(compile_program(Source((path,)), watched=False).executable)
     assert [path.exists() for path in made] == [False, True, True]
+    # Its header came out of the text of the prelude, and now comes out of what is kept of it, parsed.
+    assert compile_program(Source((tmp_path / "p1.cu",)), watched=False).executable == made[1]
     assert compile_program(Source((path,)), watched=False).executable.stat().st_mtime == made[2].stat().st_mtime
 
 

@@ -21,6 +21,7 @@ from hw4cli.problem.oracle import exact_attention
 
 DUE, LATE = "2026-05-01T18:00+00:00", 1777745000  # 2026-05-02, 18:03:20
 EARLY = 1777600000
+HOLE = "data.bin"  # what one student hands in with the program: 3 GB without a byte on the disk
 CASES = {"small.in": (2, 24, 8), "中-2": (1, 40, 16), "last": (3, 8, 4)}
 LIMITS = {"small.in": 120, "中-2": 120, "last": 15}  # seconds: of the last, one student takes one more
 
@@ -230,7 +231,7 @@ def export(folder, students):
             path.write_bytes(text.encode())
             paths.append(path)
         if one.size:
-            paths.append(folder / "huge" / "data.bin")
+            paths.append(folder / "huge" / HOLE)
             with paths[-1].open("wb") as file:
                 file.truncate(one.size)
         for path in paths:

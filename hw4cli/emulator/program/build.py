@@ -11,7 +11,7 @@ import re
 import shutil
 import subprocess
 import tempfile
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
@@ -245,8 +245,21 @@ def _with_constants(text: str) -> str:
 
 def _executable(source: Source, given: Sequence[tuple[str, str]], known: Sequence[object]) -> Path:
     """Where a program is kept: by its own text, whichever way the prelude is read."""
-    digest = kernels.digest([text for _, text in given], *known)
+    digest = kernels.digest([list(_lines(text)) for _, text in given], *known)
     return kernels.cache_folder() / f"hw4-executable-{source.files[0].stem}-{digest}"
+
+
+def _lines(text: str) -> Iterator[tuple[str, int, str]]:
+    """A preprocessed text's lines with their files and numbers, without empty ones: where a header that the prelude has
+    is included again, marks and empty lines are left of it if the prelude was parsed, and nothing else."""
+    file, number = "", 0
+    for line in text.splitlines():
+        if mark := _MARK.match(f"{line}\n"):
+            file, number = mark[2], int(mark[1])
+            continue
+        if line.strip():
+            yield file, number, line
+        number += 1
 
 
 def _options(compiler: Compiler, build: str, cc: int, lanes: int) -> list[str]:
