@@ -64,15 +64,10 @@ def head_bytes(work: Workload, keys: int) -> int:
     return (FLOAT if work.dtype == FLOAT32 else HALF) * keys * (work.d + work.value_columns)
 
 
-def _group_rows(m: Tile) -> int:
-    """The rows of a group of half, of which tiles' groups without rows come first; 0 for other kernels."""
-    return m["BR"] // m["GROUPS"] if "GROUPS" in m and "TEAMS" not in m else 0
-
-
-def _visits(work: Workload, plan: Plan, slots: int, in_rounds: bool = False) -> Visits:
-    """Tiles of rows in the order of kernels/halfrows.cuh, so many at once."""
+def _visits(work: Workload, plan: Plan, slots: int, in_rounds: bool = False, group_rows: int = 0) -> Visits:
+    """Tiles of rows in the order of kernels/halfrows.cuh, so many at once; `group_rows` as in `last_rows`."""
     rows = plan.macros["BR"]
-    of_head = last_rows(work, rows, _group_rows(plan.macros))
+    of_head = last_rows(work, rows, group_rows)
     tiles = len(of_head)
     own = [HALF * work.d * (min(row + 1, work.Nq) - max(0, row + 1 - rows)) for row in of_head]
     count = tiles_seen(work, of_head, plan.macros["BC"])
@@ -88,29 +83,41 @@ def _visits(work: Workload, plan: Plan, slots: int, in_rounds: bool = False) -> 
     return Visits(visits, slots, head_bytes(work, 1), in_rounds)
 
 
-def warpgroups(plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchModel]:
-    """half, half_short: a block brings tiles for all its groups; each group of 64 rows multiplies those that its own
-    rows see. Blocks stay: a launch before them may set the number of the next task to 0."""
+def half(plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchModel]:
+    """half: the groups of a head's first tile that are without rows come first; O is left for copies if it has the
+    place of Q."""
+    m = plan.macros
+    return _warpgroups(plan, work, copies_o=bool(m["COPIES_O"]), group_rows=m["BR"] // m["GROUPS"])
+
+
+def short(plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchModel]:
+    """half_short: a head's last tile is the one that is not full; O is always left for copies."""
+    return _warpgroups(plan, work, copies_o=True)
+
+
+def _warpgroups(plan: Plan, work: Workload, copies_o: bool, group_rows: int = 0) -> list[LaunchModel]:
+    """A block brings tiles for all its groups; each group of 64 rows multiplies those that its own rows see. Blocks
+    stay: a launch before them may set the number of the next task to 0. `copies_o`: whether O goes through shared
+    memory; `group_rows` as in `last_rows`."""
     m, sizes, launch = plan.macros, Sizes.of(work), plan.launches[-1]
-    tiles, keys = visited(work, m["BR"], m["BC"], _group_rows(m))
+    tiles, keys = visited(work, m["BR"], m["BC"], group_rows)
     own, _ = visited(work, 64, m["BC"])
     steps = 16 * ceil_div(work.d, 16)
     operands = HALF * (64 * steps + m["BC"] * steps + m["BC"] * (m["COLUMNS"] + 8 * m["ONES"]))
     groups = work.batch * work.heads * ceil_div(work.Nq, 64)
-    # O for copies, as half_short leaves it always, and ones.
-    left = HALF * groups * 64 * m["COLUMNS"] + launch.grid * 2048 * m["ONES"]
+    left = HALF * groups * 64 * m["COLUMNS"] + launch.grid * 2048 * m["ONES"]  # O and ones
     by_polynomial = own * 128 * (m["BC"] // 2 * m.get("POLYNOMIAL", 0) // 16)  # of a thread's BC / 2 scores
     main = LaunchModel(
         launch.symbol,
         (sizes.q + sizes.k + sizes.v, sizes.o),
         (sizes.q + head_bytes(work, keys), sizes.o),
-        left if m.get("COPIES_O", 1) else 0,
+        left if copies_o else 0,
         own * operands,
         ffma_flops=by_polynomial * POLYNOMIAL_FLOPS,
         tensor_flops=2 * own * 64 * m["BC"] * (steps + m["COLUMNS"] + 8 * m["ONES"]),
         exponentials=own * 64 * m["BC"] - by_polynomial,
         tiles=tiles,
-        again=lambda resident: _visits(work, plan, launch.grid, in_rounds=not m.get("DYNAMIC")),
+        again=lambda resident: _visits(work, plan, launch.grid, in_rounds=not m.get("DYNAMIC"), group_rows=group_rows),
     )
     number = (0, plan.scratch), (0, plan.scratch)
     return [*(LaunchModel(start.symbol, *number) for start in plan.launches[:-1]), main]
