@@ -345,7 +345,7 @@ def test_arrays_elsewhere_are_refused_before_anything_is_computed(torch):
 
 
 @pytest.mark.parametrize("dtype", [FLOAT16, BFLOAT16])
-@pytest.mark.parametrize("size", [0.5, 4, 30])  # of scores: where tanh is a polynomial, where it is partly, where not
+@pytest.mark.parametrize("size", [0.3, 1, 4, 30])  # of scores: where tanh is a polynomial, and where it is not
 def test_the_gradient_weighs_capped_scores_as_the_forward_pass_did(torch, dtype, size):
     """A single key has the weight 1, whatever its score: dV shows what weight the gradient gives it, row by row."""
     random = torch.Generator().manual_seed(5)
@@ -355,4 +355,4 @@ def test_the_gradient_weighs_capped_scores_as_the_forward_pass_did(torch, dtype,
     o, lse = attention(q, k, v, softcap=15, return_lse=True)
     assert torch.equal(o, v.expand_as(o))
     weights = attention_backward(do, q, k, v, o, lse, softcap=15)[2].double()
-    assert (weights - 1).abs().max() <= (1e-3 if dtype == FLOAT16 else 4e-3)
+    assert (weights - 1).abs().max() <= (5e-4 if dtype == FLOAT16 else 4e-3)  # at most one fp16 number below 1
