@@ -389,8 +389,9 @@ class Calls:
     """The calls of one function, `forward` or `backward`. Any thread may look at any time: tables change by assignments
     of whole entries."""
 
-    def __init__(self, running: Callable[[Call], Run]) -> None:
-        self._running = running
+    def __init__(self, running: Callable[[Call], Run], records: Callable[[], bool] = bool) -> None:
+        """`records`: whether torch records gradients now, which its guards do not see."""
+        self._running, self._records = running, records
         self._recent: dict[Hashable, tuple[tuple[Guard, Call], ...]] = {}
         self._all: dict[Hashable, tuple[Call | None, list[int]]] = {}  # with the number of times that it was found
         self._growing: dict[Hashable, tuple[Call, list[int]]] = {}  # of those that differ in the number of keys, one
@@ -406,13 +407,13 @@ class Calls:
     def find(self, options: Any, arrays: Arrays, kin_of: Callable[[Any], Hashable] | None = None) -> Call | None:
         """The call with these options, and arrays of these kinds, if there was one; or one that grows, with other
         lengths of sequences. `kin_of`: gives the options but for these."""
-        for is_alike, call in self._recent.get(options, ()):
+        for is_alike, call in self._recent.get((options, self._records()), ()):
             if is_alike(*arrays):
                 return call
         kin = options
         if kin_of is not None:
             kin = kin_of(options)
-            for is_alike, call in self._recent.get(kin, ()):
+            for is_alike, call in self._recent.get((kin, self._records()), ()):
                 if is_alike(*arrays):
                     return call
         return self._by_key(options, arrays, kin)
@@ -468,7 +469,8 @@ class Calls:
         """Among those that guards find; these find nothing where an array is given twice."""
         guard = call.library.guard and call.library.guard(arrays, call.grown and call.grown.axis)
         if guard is not None and guard(*arrays):
-            self._recent[options] = ((guard, call), *self._recent.get(options, ())[: RECENT - 1])
+            key = options, self._records()
+            self._recent[key] = ((guard, call), *self._recent.get(key, ())[: RECENT - 1])
 
 
 # Of hw4cli.attention, and of attention_backward.

@@ -38,7 +38,6 @@ from hw4cli.plans.kernels16 import takes_sequences
 from hw4cli.problem.scores import MOST_ARRAYS
 from hw4cli.problem.workload import FLOAT32, Workload
 
-FORWARD, BACKWARD = Calls(forward), Calls(backward)
 Options = tuple[Any, ...]
 EVERY = ALL, ALL  # keys
 PLAIN_OPTIONS = 6  # without sequences of several lengths, and what becomes of scores
@@ -46,6 +45,7 @@ PLAIN_TENSORS = 6  # dO, q, k, v, O and the LSE
 
 is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
+FORWARD, BACKWARD = Calls(forward, _is_grad_enabled), Calls(backward, _is_grad_enabled)
 _is_on_gpu = attrgetter("is_cuda")
 dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
 _function_modes = getattr(torch._C, "_len_torch_function_stack", lambda: True)  # True: a torch that does not tell

@@ -240,6 +240,27 @@ def test_derivatives_that_there_are_not_are_refused_after_repeated_calls_too(lau
         attention(forward_ad.make_dual(q, torch.ones_like(q)), k, v, is_causal=True)
 
 
+def test_a_call_that_kept_nothing_is_not_repeated_where_a_gradient_is_wanted(launches):
+    """An evaluation of what is trained: the tensors are the same ones."""
+    x = tensors(wanting=True)
+    with torch.no_grad():
+        for _ in range(repeated.EACH + 1):  # from which on guards find the call
+            assert not attention(*x, is_causal=True).requires_grad
+    o = attention(*x, is_causal=True)
+    assert close(torch.autograd.grad(o, x, torch.ones_like(o) * 0.5), checked(x)[1:])
+    with torch.no_grad():
+        assert not attention(*x, is_causal=True).requires_grad
+
+
+def test_second_derivatives_are_refused_however_often_the_first_ones_were_taken(launches):
+    x, do = tensors(wanting=True), torch.ones(SHAPE)
+    for _ in range(repeated.EACH + 1):
+        torch.autograd.grad(attention(*x, is_causal=True), x, do)
+    (first,) = torch.autograd.grad(attention(*x, is_causal=True), x[0], do, create_graph=True)
+    with pytest.raises(NotImplementedError, match="second"):
+        first.sum().backward()
+
+
 def test_gradients_of_a_sum_and_of_many_at_once_go_by_the_operator(launches):
     """dO that torch has expanded from a number, and one that stands for many."""
     x = tensors(wanting=True)
