@@ -1,13 +1,17 @@
 """The peers of records of whole calls: packed sequences and windows of keys by others' functions, a call and its
-gradients each, and what becomes of those that are not installed, cannot, or are wrong.
+gradients each, and what becomes of those that are not installed, cannot, are wrong or compile for too long.
 
 cuDNN is asked by its own package, cudnn-frontend: torch's scaled_dot_product_attention has neither. Gradients are
 computed by torch's autograd, but for FlashAttention 2, whose functions torch has.
 """
 
 import importlib
-from collections.abc import Callable
-from typing import Any, NamedTuple
+import signal
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
+from typing import Any, NamedTuple, TypeVar
 
 from hw4cli.errors import first_line
 from hw4cli.lab.packages import function_of
@@ -15,7 +19,9 @@ from hw4cli.lab.packages import function_of
 Way = Callable[[], Any]
 Ways = dict[str, tuple[Way, Way]]
 Check = Callable[[Any, Any], None]
+Asked = TypeVar("Asked")
 WHOLE = (-1, -1)  # a window's sides, in FlashAttention's words for all keys
+LIMIT = 90  # seconds that all peers together may compile a case
 
 
 class Call(NamedTuple):
@@ -129,6 +135,33 @@ def cudnn(call: Call) -> tuple[Way, Way]:
     return call.by_autograd(forward)
 
 
+def cudnn_flex(call: Call) -> tuple[Way, Way]:
+    """cudnn-frontend's own kernels of intervals of keys. MachineError where it is not installed."""
+    import torch
+
+    function = function_of("cudnn-flex")
+    module = importlib.import_module("cudnn.flex_attention")
+    (left, right), device = call.sides, call.q.device
+
+    def intervals(rows: int) -> Any:
+        """The ends of what a sequence's rows see, from 0 to the first and from the second to the third."""
+        row = torch.arange(rows, dtype=torch.int32, device=device)
+        last = torch.full_like(row, rows) if right < 0 else (row + 1 + right).clip(max=rows)
+        last = row + 1 if call.causal else last
+        return torch.stack([last] if left < 0 else [torch.zeros_like(row), (row - left).clip(0), last])
+
+    between = zip(call.starts, call.starts[1:], strict=False)
+    lengths = [end - begin for begin, end in between] or [call.q.shape[1]] * len(call.q)
+    mask = torch.cat([intervals(length) for length in lengths], 1)[None]
+    asked: dict[str, Any] = {}
+    if call.starts:
+        starts, most = call.begins(), call.longest
+        asked = {"cu_seqlens_q": starts, "cu_seqlens_k": starts, "max_seqlen_q": most, "max_seqlen_k": most}
+    with redirect_stdout(sys.stderr):  # it prints what it compiles
+        plan = module.create_mask_plan(mask, *call.leaves(), **asked)
+    return call.by_autograd(lambda q, k, v: function(q, k, v, mask_plan=plan))
+
+
 def flex(call: Call) -> tuple[Way, Way]:
     """torch's FlexAttention, compiled, with a mask of blocks; of packed sequences one of all tokens."""
     import torch
@@ -163,17 +196,42 @@ def flex(call: Call) -> tuple[Way, Way]:
     return call.by_autograd(forward)
 
 
-PEERS: dict[str, Callable[[Call], tuple[Way, Way]]] = {"fa2": fa2, "fa4": fa4, "cudnn": cudnn, "flex": flex}
+PEERS: dict[str, Callable[[Call], tuple[Way, Way]]] = {
+    "fa2": fa2,
+    "fa4": fa4,
+    "cudnn": cudnn,
+    "cudnn flex": cudnn_flex,
+    "flex": flex,
+}
 
 
-def beside(call: Call, check: Check) -> tuple[Ways, dict[str, str]]:
+@contextmanager
+def limited(seconds: float) -> Iterator[None]:
+    """Raise TimeoutError in what takes longer, of the main thread: between two steps of Python's."""
+
+    def end(*_: object) -> None:
+        raise TimeoutError(f"it is not compiled in the {LIMIT:g} s that all peers of a case have")
+
+    before = signal.signal(signal.SIGALRM, end)
+    signal.setitimer(signal.ITIMER_REAL, max(seconds, 0.01))  # of 0 there would be no end
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+
+
+def beside(
+    asked: Asked, check: Check, peers: Mapping[str, Callable[[Asked], tuple[Way, Way]]]
+) -> tuple[Ways, dict[str, str]]:
     """Each peer's call and gradients, its answer checked; and of those that are missing the reason: what is not
-    installed here, does not take the call, or is wrong."""
-    ways, absent = Ways(), dict[str, str]()
-    for name, peer in PEERS.items():
+    installed here, does not take the call, is wrong, or compiles for too long."""
+    ways, absent, end = Ways(), dict[str, str](), time.monotonic() + LIMIT
+    for name, peer in peers.items():
         try:
-            found = peer(call)
-            check(found[0](), found[1]())
+            with limited(end - time.monotonic()):
+                found = peer(asked)
+                check(found[0](), found[1]())
         except Exception as error:  # whatever somebody's package raises
             absent[name] = first_line(error)
         else:

@@ -258,7 +258,7 @@ def of_arrays() -> dict[str, Recipe]:
         ),
         "scores": Recipe(
             "scores/GPU.json",
-            "ALiBi, softcap, biases and masks beside plain scores and torch's",
+            "ALiBi, softcap, biases and masks beside plain scores and the peers that are there",
             "benchmarks.measure.scores",
         ),
         "windows": Recipe(
@@ -283,7 +283,8 @@ def of_arrays() -> dict[str, Recipe]:
         "peers": Recipe(
             "GPU-peers.json",
             "`half` beside the newest peers, with the energy of a run (those of docs/workloads.md that are installed)",
-            f"{bench} {BESIDE_PEERS} --peers 'cudnn,flash-attn-4?,cudnn-frontend?,cudnn-blocks?' --samples 10 "
+            f"{bench} {BESIDE_PEERS} --peers "
+            "'cudnn,flash-attn-4?,cudnn-frontend?,cudnn-flex?,cudnn-blocks?' --samples 10 "
             "--pause 0.03 --sustained",
         ),
         "tlx": Recipe(
@@ -337,7 +338,8 @@ def of_gradients() -> dict[str, Recipe]:
             "GPU-gradients-peers.json",
             "the backward pass beside the newest peers, with the energy of a run (those that are installed)",
             f"{bench} {BESIDE_PEERS} --pass bwd --peers 'cudnn,flash-attn-4?,flash-attn-4-deterministic?,"
-            "cudnn-frontend-deterministic?,cudnn-blocks?' --samples 10 --sustained",
+            "cudnn-frontend-deterministic?,cudnn-flex?,cudnn-flex-deterministic?,cudnn-blocks?' "
+            "--samples 10 --sustained",
         ),
         "designs": Recipe(
             "GPU-designs.json",

@@ -4,8 +4,8 @@
 
 Lengths are drawn log-normally from a seed: of documents and requests (32 heads on 8 of K and V, d = 128), and of
 sentences (12 heads, d = 64). Each answer, the peers' too, is first held beside float64's, of the shortest, the longest
-and one more sequence; a peer that is not installed or is wrong is left out, with the reason. Times are of whole calls
-one behind the other, by CUDA events; all take turns, and medians count.
+and one more sequence; a peer that is not installed, is wrong or compiles for too long is left out, with the reason.
+Times are of whole calls one behind the other, by CUDA events; all take turns, and medians count.
 """
 
 import argparse
@@ -13,11 +13,12 @@ import itertools
 import math
 import random
 import statistics
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.measure.peers import Call, beside
+from benchmarks.measure.peers import PEERS, Call, beside
 from benchmarks.measure.scripts import end_with, new_file, say, write_record
+from benchmarks.measure.turns import Prepare, Rows, Versions, in_turns
 
 # How many sequences, the median and the spread of their lengths, the least and the most; heads, heads of K and V, d.
 MIXES = {
@@ -27,6 +28,7 @@ MIXES = {
     "short sentences": ((128, 40, 0.9, 8, 128), (12, 12, 64)),
 }
 SEED, ROUNDS, CALLS, WARM_UP = 1, 9, 10, 3
+LONG, FEW = 2.0, 3  # milliseconds of a call, and how many calls of what takes longer are one behind the other
 ALLOWED = 0.03  # of O and of gradients, bf16 numbers around 1, beside the largest
 
 
@@ -96,18 +98,19 @@ class Mix:
 
 def milliseconds(torch: Any, ways: dict[str, Callable[[], Any]]) -> dict[str, float]:
     """The median time of a call of each, in turns."""
-    found: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(-1, ROUNDS):
-        for name, way in ways.items():
-            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
-            begin.record()
-            for _ in range(WARM_UP if turn < 0 else CALLS):
-                way()
-            end.record()
-            torch.cuda.synchronize()
-            if turn >= 0:
-                found[name].append(begin.elapsed_time(end) / CALLS)
-    return {name: statistics.median(times) for name, times in found.items()}
+
+    def a_call(way: Callable[[], Any], calls: int) -> float:
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        begin.record()
+        for _ in range(calls):
+            way()
+        end.record()
+        torch.cuda.synchronize()
+        return float(begin.elapsed_time(end)) / calls
+
+    calls = {name: FEW if a_call(way, WARM_UP) > LONG else CALLS for name, way in ways.items()}
+    rounds = [{name: a_call(way, calls[name]) for name, way in ways.items()} for _ in range(ROUNDS)]
+    return {name: statistics.median(one[name] for one in rounds) for name in ways}
 
 
 def shown(times: dict[str, float], absent: dict[str, str]) -> str:
@@ -117,36 +120,41 @@ def shown(times: dict[str, float], absent: dict[str, str]) -> str:
     )
 
 
-def measure(name: str, causal: bool) -> list[dict[str, Any]]:
-    """The rows of a mix, forward and backward."""
+def prepare(case: tuple[str, bool]) -> Callable[[], Rows]:
+    """What times a mix, with or without a mask: its rows, forward and backward."""
+    name, causal = case
     drawn, heads = MIXES[name]
     mix = Mix(lengths_of(*drawn), heads, causal)
     ours = mix.ours()
     mix.check(ours[0](), ours[1]())
-    peers, absent = beside(mix.call(), mix.check)
-    ways = {"hw4": ours, **peers}
-    rows = []
-    for place, direction in enumerate(("forward", "backward")):
-        times = milliseconds(mix.torch, {peer: made[place] for peer, made in ways.items()})
-        flops = mix.flops * (1 if direction == "forward" else 2.5)
-        rows.append(
-            {
-                **{"mix": name, "sequences": len(mix.lengths), "tokens": mix.starts[-1], "shortest": min(mix.lengths)},
-                **{"longest": max(mix.lengths), "heads": heads[0], "kv_heads": heads[1], "d": heads[2]},
-                **{"dtype": "bfloat16", "causal": causal, "pass": direction, "status": "ok", "ms": times},
-                **{"tflops": flops / times["hw4"] / 1e9, "absent": absent},
-            }
-        )
-        say(f"{name}, causal={causal}, {direction}: " + shown(times, absent))
+    peers, absent = beside(mix.call(), mix.check, PEERS)
+
+    def rows() -> Rows:
+        found = []
+        for place, direction in enumerate(("forward", "backward")):
+            times = milliseconds(mix.torch, {"hw4": ours[place], **{peer: made[place] for peer, made in peers.items()}})
+            flops = mix.flops * (1 if direction == "forward" else 2.5)
+            found.append(
+                {
+                    **{"mix": name, "sequences": len(mix.lengths), "tokens": mix.starts[-1]},
+                    **{"shortest": min(mix.lengths), "longest": max(mix.lengths)},
+                    **{"heads": heads[0], "kv_heads": heads[1], "d": heads[2], "dtype": "bfloat16", "causal": causal},
+                    **{"pass": direction, "status": "ok", "ms": times, "tflops": flops / times["hw4"] / 1e9},
+                    **{"absent": absent},
+                }
+            )
+            say(f"{name}, causal={causal}, {direction}: {shown(times, absent)}")
+        return found
+
     return rows
 
 
-HOW = f"{CALLS} calls one behind the other, medians of {ROUNDS} rounds in turns"
+HOW = f"{CALLS} calls one behind the other ({FEW} of more than {LONG:g} ms), medians of {ROUNDS} rounds in turns"
 
 
-def record(about: str, kind: str, rows_of_all: Callable[[], list[dict[str, Any]]], how: str = HOW) -> None:
+def record(about: str, kind: str, measure: Callable[[], Rows | tuple[Rows, Versions]], how: str = HOW) -> None:
     """Measure, and write the record of whole calls in turns to the file of the command line; `about`: the program's own
-    words."""
+    words. Versions of packages beside the rows count among the machine's."""
     parser = argparse.ArgumentParser(description=about.partition("\n")[0])
     parser.add_argument("--output", type=new_file, required=True)
     options = parser.parse_args()
@@ -157,20 +165,21 @@ def record(about: str, kind: str, rows_of_all: Callable[[], list[dict[str, Any]]
 
     timer = GpuTimer(Gpu())
     before = timer.clocks()
-    rows = rows_of_all()
-    method = {kind: how}
+    found = measure()
+    rows, versions = found if isinstance(found, tuple) else (found, {})
     clocks = {"before": before, "after": timer.clocks()}
-    own = {"machine": machine(timer.machine(), True), "clocks": clocks, "method": method}
+    own = {"machine": machine(timer.machine(), True) | versions, "clocks": clocks, "method": {kind: how}}
     write_record(options.output, {**heading(kind), **own, "rows": rows})
+
+
+def record_in_turns(about: str, kind: str, prepare: Prepare, cases: Sequence[Any]) -> None:
+    """The record of these cases, a process for each."""
+    record(about, kind, lambda: in_turns(prepare, cases))
 
 
 def main() -> None:
     """All mixes."""
-    record(
-        __doc__ or "",
-        "sequences",
-        lambda: [row for name in MIXES for causal in (True, False) for row in measure(name, causal)],
-    )
+    record_in_turns(__doc__ or "", "sequences", prepare, [(name, causal) for name in MIXES for causal in (True, False)])
 
 
 if __name__ == "__main__":

@@ -3,16 +3,19 @@
     python -m benchmarks.measure.windows --output benchmarks/windows/h200.json
 
 Each answer, the peers' too, is first held beside float64's, of some rows of two heads; a peer that is not installed,
-does not take the window or is wrong is left out, with the reason. Times are of whole calls one behind the other, by
-CUDA events, all ways in turns; medians count. What a window could cost is the share of the pairs that are in it.
+does not take the window, is wrong or compiles for too long is left out, with the reason. Times are of whole calls one
+behind the other, by CUDA events, all ways in turns; medians count. What a window could cost is the share of the pairs
+that are in it.
 """
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
-from benchmarks.measure.peers import Call, Way, beside, fa2
+from benchmarks.measure.peers import PEERS, Call, Way, beside, fa2
 from benchmarks.measure.scripts import end_with, say
-from benchmarks.measure.sequences import ALLOWED, SEED, milliseconds, record, shown
+from benchmarks.measure.sequences import ALLOWED, SEED, milliseconds, record_in_turns, shown
+from benchmarks.measure.turns import Rows
 from hw4cli.arrays.arguments import Window, mask_of
 from hw4cli.problem.workload import BFLOAT16, BOTTOM_RIGHT, Workload
 
@@ -100,32 +103,36 @@ class Tensors:
                         raise RuntimeError(f"{what} of rows from {first} on is off by {error:.2g}")
 
 
-def measure(case: Case) -> list[dict[str, Any]]:
-    """The rows of a case, forward and backward."""
+def prepare(case: Case) -> Callable[[], Rows]:
+    """What times a case: its rows, forward and backward."""
     tensors = Tensors(case)
     ours = tensors.ours(case.window)
     tensors.check(ours[0](), ours[1]())
-    peers, absent = beside(tensors.call(case.window), tensors.check)
+    peers, absent = beside(tensors.call(case.window), tensors.check, PEERS)
     full = {"hw4 full": tensors.ours(None), "fa2 full": fa2(tensors.call(None))}
     ways = {"hw4": ours, **peers, **full}
-    rows = []
-    for place, direction in enumerate(("forward", "backward")):
-        times = milliseconds(tensors.torch, {name: made[place] for name, made in ways.items()})
-        flops = case.work.flops * (1 if direction == "forward" else 2.5)
-        rows.append(
-            {
-                **{"sizes": case.sizes, "window": case.window, "causal": case.causal, "dtype": BFLOAT16},
-                **{"pass": direction, "status": "ok", "ms": times, "tflops": flops / times["hw4"] / 1e9},
-                **{"share": case.work.pairs / case.full.pairs, "absent": absent},
-            }
-        )
-        say(f"{case.sizes}, window {case.window}, causal={case.causal}, {direction}: {shown(times, absent)}")
+
+    def rows() -> Rows:
+        found = []
+        for place, direction in enumerate(("forward", "backward")):
+            times = milliseconds(tensors.torch, {name: made[place] for name, made in ways.items()})
+            flops = case.work.flops * (1 if direction == "forward" else 2.5)
+            found.append(
+                {
+                    **{"sizes": case.sizes, "window": case.window, "causal": case.causal, "dtype": BFLOAT16},
+                    **{"pass": direction, "status": "ok", "ms": times, "tflops": flops / times["hw4"] / 1e9},
+                    **{"share": case.work.pairs / case.full.pairs, "absent": absent},
+                }
+            )
+            say(f"{case.sizes}, window {case.window}, causal={case.causal}, {direction}: {shown(times, absent)}")
+        return found
+
     return rows
 
 
 def main() -> None:
     """All cases."""
-    record(__doc__ or "", "windows", lambda: [row for case in CASES for row in measure(case)])
+    record_in_turns(__doc__ or "", "windows", prepare, CASES)
 
 
 if __name__ == "__main__":

@@ -148,12 +148,15 @@ def decoding(record: Record) -> Table:
     return Table(header, lines)
 
 
-# The peers of measure/peers.py: the name in a record's times, that in tables, and whose versions count.
+# The peers of records of whole calls: the name in a record's times, that in tables, and whose versions count.
 CALLED = {
     "fa2": ("FA2", ("torch",)),
     "fa4": ("flash-attn 4", ("flash_attn_4", "cutlass_dsl")),
     "cudnn": ("cuDNN", ("cudnn_frontend", "frontends_cudnn")),
+    "cudnn flex": ("cudnn-frontend flex", ("cudnn_frontend", "cutlass_dsl")),
+    "torch cudnn": ("torch's cuDNN", ("torch", "cudnn")),
     "flex": ("FlexAttention", ("torch", "triton")),
+    "efficient": ("efficient", ("torch",)),
 }
 
 
@@ -236,34 +239,26 @@ def wide(record: Record) -> Table:
         mask = " causal" if row["causal"] else ""
         lines.append([f"({sizes}){mask}", row["pass"], f"{ms['hw4']:.3g}", f"{row['tflops']:.0f}", *theirs])
     machine = record["machine"]
-    how = f"{machine['gpu']}, torch {machine['torch']}; {made(record)}; bf16; {record['method']['wide']}; "
+    versions = f"torch {machine['torch']}, cuDNN {machine['cudnn']}"
+    how = f"{machine['gpu']}, {versions}; {made(record)}; bf16; {record['method']['wide']}; "
     return Table(header, lines, (f"{how}FLOPs as above, backward 2.5 times as many.",))
 
 
 def scores(record: Record) -> Table:
     """A line for each case of measure/scores.py, each change and each pass: milliseconds of a call, how many times
     those of plain scores, and the peers', with how many times as fast ours is."""
-    peers = {"flex": "FlexAttention", "efficient": "efficient"}
-    header = [
-        "(batch, heads, N, d)",
-        "scores",
-        "pass",
-        "ms",
-        "TFLOP/s",
-        "of plain",
-        *(f"{p} ms" for p in peers.values()),
-    ]
+    peers = _called(record)
+    header = ["(batch, heads, N, d)", "scores", "pass", "ms", "TFLOP/s", "of plain"]
+    header += [f"{CALLED[peer][0]} ms" for peer in peers]
     lines = []
     for row in timed(record):
         ms, sizes = row["ms"], ", ".join(map(str, row["sizes"]))
-        theirs = (f"{ms[peer]:.3g} ({ms[peer] / ms['hw4']:.2f})" if peer in ms else "-" for peer in peers)
         own = f"{ms['hw4']:.3g}", f"{row['tflops']:.0f}", f"{ms['hw4'] / ms['hw4 plain']:.2f}"
-        lines.append(
-            [f"({sizes})", f"{row['change']}{', causal' if row['causal'] else ''}", row["pass"], *own, *theirs]
-        )
-    machine = record["machine"]
-    how = f"{machine['gpu']}, torch {machine['torch']}; {made(record)}; bf16; {record['method']['scores']}; "
-    return Table(header, lines, (f"{how}FLOPs as above, backward 2.5 times as many.",))
+        change = f"{row['change']}{', causal' if row['causal'] else ''}"
+        lines.append([f"({sizes})", change, row["pass"], *own, *_beside_call(row, peers)])
+    absent = _absent(record, [f"{line[0]}, {line[1]}" for line in lines])
+    how = _calls_measured(record, "scores", "FLOPs as above, backward 2.5 times as many")
+    return Table(header, lines, (absent, how))
 
 
 def float32(record: Record) -> Table:

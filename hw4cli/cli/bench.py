@@ -35,7 +35,8 @@ ROOFS = "roofs"
 PEERS_OF_TORCH = ("torch", "cudnn", "fa2", "efficient", "math")
 PEERS = (
     *(*PEERS_OF_TORCH, "flash-attn", "flash-attn-2", "flash-attn-3", "flash-attn-4", "flash-attn-4-deterministic"),
-    *("cudnn-frontend", "cudnn-frontend-deterministic", "cudnn-blocks", "tlx", "flex", "flex-tf32"),
+    *("cudnn-frontend", "cudnn-frontend-deterministic", "cudnn-blocks", "cudnn-flex", "cudnn-flex-deterministic"),
+    *("tlx", "flex", "flex-tf32"),
 )
 SAMPLING = {"warm", "error", "sustained", "warm_up"}  # of arrays a pause, too
 OF_KERNELS = {"peers", "older", "against", "processes", "samples", *SAMPLING}

@@ -1,8 +1,9 @@
 """Others' attention that comes in packages of its own, or beside torch's backends, as functions of torch's tensors."""
 
 import importlib
+import sys
 from collections.abc import Callable, Iterable
-from contextlib import suppress
+from contextlib import redirect_stdout, suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import Any
@@ -16,7 +17,7 @@ Function = Callable[..., Any]  # as its package has it
 BLOCK = 128  # rows, and keys, of a block of cudnn-frontend's block-sparse attention
 TILE = 128  # rows, and keys, of a tile of TLX's kernel
 IEEE, TF32 = "ieee", "tf32"  # Triton's names of precisions
-BLOCKS, DETERMINISTIC = "cudnn-blocks", "flash-attn-4-deterministic"
+BLOCKS, INTERVALS, DETERMINISTIC = "cudnn-blocks", "cudnn-flex", "flash-attn-4-deterministic"
 
 
 @dataclass(frozen=True)
@@ -175,6 +176,29 @@ def _blocks(name: str, function: Function, case: ArrayCase) -> Forward:
     return _refusing(name, with_gradients(forward, backward), problem)
 
 
+def _intervals(name: str, function: Function, case: ArrayCase, deterministic: bool = False) -> Forward:
+    """cudnn-frontend's own kernels for Hopper of masks that are intervals of keys: a row sees those up to its end."""
+    import torch
+
+    work, api = case.work, importlib.import_module(PACKAGES[INTERVALS].module)
+    plans = list[Any]()
+
+    def plan(tensors: list[Any]) -> Any:
+        if not plans:
+            rows = torch.arange(work.Nq, dtype=torch.int32, device=tensors[0].device)
+            ends = (rows + 1 + work.offset).clip(0, work.Nk) if work.causal else torch.full_like(rows, work.Nk)
+            plans.append(api.create_mask_plan(ends.repeat(work.batch)[None, None], *tensors))
+        return plans[0]
+
+    def compute(*tensors: Any) -> Any:
+        rows = [x.transpose(1, 2) for x in tensors]
+        asked = {"softmax_scale": work.scale, "deterministic": deterministic}
+        with redirect_stdout(sys.stderr):  # it prints what it compiles
+            return function(*rows, mask_plan=plan(rows), **asked).transpose(1, 2)
+
+    return _refusing(name, compute)
+
+
 def _tlx(name: str, function: Function, case: ArrayCase) -> Forward:
     """The kernel for Hopper among TLX's examples: the forward pass without a mask."""
     work = case.work
@@ -214,12 +238,14 @@ def _flex(name: str, function: Function, case: ArrayCase, precision: str = IEEE)
     return _refusing(name, compute)
 
 
+_INTERVALS = ("cudnn.flex_attention", "flex_attn_func", "nvidia-cudnn-frontend")
 _FOURTH = ("flash_attn.cute", "flash_attn_func", "flash-attn-4")
 _FRONTEND = ("cudnn.sdpa.fwd.torch_op", "sdpa", "nvidia-cudnn-frontend")
 _FLEX = ("torch.nn.attention.flex_attention", "flex_attention", "torch")
 _TLX = "triton.language.extra.tlx.tutorials.hopper_fa_ws_pipelined_pingpong_persistent"
-_OF_FOURTH, _OF_FRONTEND, _OF_FLEX = (
+_OF_FOURTH, _OF_OWN, _OF_FRONTEND, _OF_FLEX = (
     ("flash_attn_4", "cutlass_dsl"),
+    ("cudnn_frontend", "cutlass_dsl"),
     ("cudnn_frontend", "frontends_cudnn"),
     ("torch", "triton"),
 )
@@ -244,7 +270,11 @@ PACKAGES = {
     ),
     BLOCKS: Package(
         *("cudnn-frontend blocks", "cudnn.block_sparse_attention", "block_sparse_attention_forward"),
-        *("nvidia-cudnn-frontend", _blocks, ("cudnn_frontend", "cutlass_dsl")),
+        *("nvidia-cudnn-frontend", _blocks, _OF_OWN),
+    ),
+    INTERVALS: Package("cudnn-frontend flex", *_INTERVALS, _intervals, _OF_OWN),
+    "cudnn-flex-deterministic": Package(
+        "cudnn-frontend flex deterministic", *_INTERVALS, partial(_intervals, deterministic=True), _OF_OWN
     ),
     "tlx": Package("TLX", _TLX, "attention", "fbtriton", _tlx, ("fbtriton",)),
     "flex": Package("FlexAttention", *_FLEX, _flex, _OF_FLEX, (FLOAT16, BFLOAT16, FLOAT32)),

@@ -72,12 +72,13 @@ def test_three_tf32_products_are_as_exact_as_float32_in_triton(hw4, tmp_path):
 def test_the_newest_peers_are_right_or_say_why_they_are_not_there(gpu, hw4, tmp_path, which):
     pytest.importorskip("triton")
     path, text = tmp_path / "record.json", "B=2 H=4 N=512 d=128 dtype=bf16"
-    optional = "flash-attn-4 flash-attn-4-deterministic cudnn-frontend cudnn-frontend-deterministic cudnn-blocks tlx"
-    words = ",".join(["flex", *(f"{word}?" for word in optional.split())])
+    optional = ["flash-attn-4", "flash-attn-4-deterministic", "cudnn-frontend", "cudnn-frontend-deterministic"]
+    optional += ["cudnn-blocks", "cudnn-flex", "tlx"]
+    words = ",".join(["flex", *(f"{word}?" for word in optional)])
     result = hw4("bench", "--pass", which, text, "--peers", words, "--samples", "10", "--output", path)
     assert result.returncode == 0, result.stdout + result.stderr
     _, *peers = json.loads(path.read_text())["rows"]
-    assert len(peers) == 7
+    assert len(peers) == 8
     for row in peers:
         assert row["status"] == "ok" or (row["status"] == "failed" and row["reason"]), row
     assert next(row for row in peers if row["kernel"] == "FlexAttention")["status"] == "ok"

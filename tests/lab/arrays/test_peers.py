@@ -392,6 +392,41 @@ def test_cudnns_own_kernels_keep_every_block_and_have_no_mask(gpu, frontend):
             run(gpu, text, ("cudnn-blocks",))[0][name].run()
 
 
+@pytest.mark.parametrize("word", ["cudnn-flex", "cudnn-flex-deterministic"])
+def test_cudnns_own_kernels_of_intervals_plan_where_each_rows_keys_end(gpu, frontend, monkeypatch, capsys, word):
+    class Ends(np.ndarray):
+        def repeat(self, count):
+            return np.concatenate([self] * count)
+
+    def plan(ends, *tensors):
+        print("Compiled mask-plan classify in 2.0s")
+        plans.append((ends.tolist(), [x.array.shape for x in tensors]))
+        return "the plan"
+
+    made, asked, plans = frontend.torch, [], []
+    made.arange = lambda n, **_: np.arange(n).view(Ends)
+    made.full_like = np.full_like
+    monkeypatch.setitem(sys.modules, "cudnn.flex_attention", module := ModuleType("cudnn.flex_attention"))
+    module.create_mask_plan = plan
+    module.flex_attn_func = lambda q, k, v, **options: (asked.append(options), q)[1]
+    fixed = word.endswith("deterministic")
+    for text, ends in (
+        ("H=4 KVH=2 N=3 Nk=5 d=16", [5, 5, 5]),
+        ("B=2 H=4 KVH=2 N=3 Nk=5 d=16 causal", [3, 4, 5, 3, 4, 5]),
+        ("H=4 N=3 Nk=5 d=16 causal align=top-left", [1, 2, 3]),
+        ("H=4 N=5 Nk=3 d=16 causal", [0, 0, 1, 2, 3]),
+    ):
+        (peer,) = run(gpu, text, (word,))[0].values()
+        assert peer.name == "cudnn-frontend flex" + " deterministic" * fixed
+        peer.run(), peer.run()
+        assert asked == [{"softmax_scale": 0.25, "deterministic": fixed, "mask_plan": "the plan"}] * 2
+        ((found, shapes),) = plans
+        assert found == [[ends]], "one plan, of all batches one behind the other"
+        assert shapes[0][1] == len(ends) // shapes[0][0] and shapes[0][2:] == (4, 16), "(batch, N, heads, d)"
+        asked.clear(), plans.clear()
+    assert not capsys.readouterr().out, "what it prints is not among a benchmark's lines"
+
+
 def test_tlx_has_no_mask_and_no_gradients(torch, gpu, monkeypatch):
     names = "triton triton.language triton.language.extra triton.language.extra.tlx triton.language.extra.tlx.tutorials"
     place = "triton.language.extra.tlx.tutorials.hopper_fa_ws_pipelined_pingpong_persistent"
