@@ -1,10 +1,13 @@
 """What many tests start from: the command, a case, a class, a page; and which tests are slow (tests/README.md)."""
 
 import functools
+import hashlib
 import os
+import shutil
 import signal
 import sys
 import threading
+import time
 from contextlib import ExitStack, suppress
 from subprocess import CompletedProcess
 
@@ -120,17 +123,40 @@ def kernels_on_the_cpu_need_a_compiler():
 
 
 @pytest.fixture(scope="session", autouse=True)
-def compiled(tmp_path_factory):
-    """A folder for what is compiled, which all tests share, those of other processes too: the runtime of kernels on
-    the CPU takes twenty seconds to compile. On a GPU it is the user's, where kernels are kept from run to run."""
+def compiled(pytestconfig, tmp_path_factory):
+    """A folder for what is compiled, which all tests share, those of other processes and of later runs of the same
+    sources too: the runtime of kernels on the CPU takes twenty seconds to compile. On a GPU it is the user's, where
+    kernels are kept from run to run."""
     base = tmp_path_factory.getbasetemp()
-    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
+    folder = kept_folder(pytestconfig) or (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "compiled"
     folder.mkdir(exist_ok=True)
     with pytest.MonkeyPatch.context() as patch:
         if not GPU_IS_HERE:
             patch.setenv("CUPY_CACHE_DIR", str(folder))
             patch.setattr("hw4cli.emulator.build.ONE_AT_A_TIME", OneOfAll(folder))
         yield
+
+
+def kept_folder(config):
+    """The folder of this run's sources in pytest's cache, None where pytest keeps none. Those of other sources go when
+    nothing was put there for a day."""
+    cache = getattr(config, "cache", None)  # -p no:cacheprovider
+    if cache is None:
+        return None
+    with suppress(OSError):
+        folder = cache.mkdir(f"compiled-{digest_of_sources()}")
+        for other in folder.parent.glob("compiled-*"):
+            if other != folder and time.time() - other.stat().st_mtime > 24 * 3600:
+                shutil.rmtree(other, ignore_errors=True)
+        return folder if os.access(folder, os.W_OK) else None
+    return None
+
+
+def digest_of_sources():
+    """A short name for all of the package and of the kernels."""
+    paths = [path for name in ("hw4cli", "kernels") for path in (ROOT / name).rglob("*") if path.is_file()]
+    texts = (path.read_bytes() for path in sorted(paths) if path.suffix != ".pyc")
+    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
 
 
 class OneOfAll:
