@@ -179,8 +179,7 @@ def torchs(backend: str) -> Callable[[Tensors], tuple[Way, Way]]:
         from torch.nn.attention import SDPBackend, sdpa_kernel
         from torch.nn.functional import scaled_dot_product_attention
 
-        batch, heads, N, _ = tensors.case.sizes
-        mask = (tensors.bias if tensors.case.change == BIAS else tensors.mask).expand(batch, heads, N, N)
+        mask = tensors.bias if tensors.case.change == BIAS else tensors.mask
 
         def forward(q: Any, k: Any, v: Any) -> Any:
             with sdpa_kernel(getattr(SDPBackend, backend)):

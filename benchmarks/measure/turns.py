@@ -6,6 +6,7 @@ Others' attention compiles for tens of seconds for each case, on one core.
 
 import multiprocessing
 import os
+import sys
 import time
 from collections.abc import Callable, Sequence
 from multiprocessing.connection import Connection
@@ -67,6 +68,8 @@ def _case(prepare: Prepare, case: Any, way: Connection) -> None:
     """A case's process: it says when it is ready, waits for its turn, and sends rows and versions."""
     try:
         timed = prepare(case)
+        if "torch" in sys.modules:
+            sys.modules["torch"].cuda.empty_cache()  # what others need meanwhile
         way.send((None, None))
         way.recv()
         way.send((None, (timed(), others_versions())))
