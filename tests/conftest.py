@@ -1,14 +1,10 @@
 """What many tests start from: the command, a case, a class, a page; and which tests are slow (tests/README.md)."""
 
 import functools
-import hashlib
 import os
-import shutil
 import signal
 import sys
-import threading
-import time
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from subprocess import CompletedProcess
 
 # NumPy's BLAS reads it when it is loaded: a second thread waits by spinning, which doubles what small products take of
@@ -24,11 +20,12 @@ from boards import write_class
 from browser import chromium  # noqa: F401 (a fixture)
 from cluster import Cluster
 from helpers import ROOT, make_cases, run_here, run_hw4
+from keptbuilds import OneOfAll, keeping, kept_folder
 from needs import COMPILER, skip_without, why_not
 from slow import mark_others
 
 from hw4cli.cli import run_command
-from hw4cli.system.files import locked
+from hw4cli.device.nvrtc import Compiler as NvrtcCompiler
 from hw4cli.system.gpufiles import nvidia_gpu_is_here
 
 # The tests may run inside `make test`, or inside a job of Slurm's: what a make, or a Slurm, inside them does must not
@@ -134,44 +131,8 @@ def compiled(pytestconfig, tmp_path_factory):
         if not GPU_IS_HERE:
             patch.setenv("CUPY_CACHE_DIR", str(folder))
             patch.setattr("hw4cli.emulator.build.ONE_AT_A_TIME", OneOfAll(folder))
+            patch.setattr(NvrtcCompiler, "build", keeping(NvrtcCompiler.build, folder))
         yield
-
-
-def kept_folder(config):
-    """The folder of this run's sources in pytest's cache, None where pytest keeps none. Those of other sources go when
-    nothing was put there for a day."""
-    cache = getattr(config, "cache", None)  # -p no:cacheprovider
-    if cache is None:
-        return None
-    with suppress(OSError):
-        folder = cache.mkdir(f"compiled-{digest_of_sources()}")
-        for other in folder.parent.glob("compiled-*"):
-            if other != folder and time.time() - other.stat().st_mtime > 24 * 3600:
-                shutil.rmtree(other, ignore_errors=True)
-        return folder if os.access(folder, os.W_OK) else None
-    return None
-
-
-def digest_of_sources():
-    """A short name for all of the package and of the kernels."""
-    paths = [path for name in ("hw4cli", "kernels") for path in (ROOT / name).rglob("*") if path.is_file()]
-    texts = (path.read_bytes() for path in sorted(paths) if path.suffix != ".pyc")
-    return hashlib.sha256(b"\0".join(texts)).hexdigest()[:16]
-
-
-class OneOfAll:
-    """A lock for the threads of all processes of a run: what one compiles, others wait for."""
-
-    def __init__(self, folder):
-        self.folder, self.threads, self.open = folder, threading.Lock(), ExitStack()
-
-    def __enter__(self):
-        self.threads.acquire()
-        self.open.enter_context(locked(self.folder))
-
-    def __exit__(self, *_):
-        self.open.close()
-        self.threads.release()
 
 
 @pytest.fixture
