@@ -294,7 +294,7 @@ def _model(library: Library, x: Any, device: int) -> Model:
 Run = Callable[..., Arrays | None]  # the repeated calls: None where the arrays must be checked
 
 
-def forward(call: Call) -> Run:
+def forward(call: Call, *_options: Any) -> Run:
     """Of q, k, v and the arrays that a score names, or the numbers of sequences of other lengths: O, and the LSE or
     None."""
     library, device, prepared, (of_o,), of_lse, of_own_scratch, behind, gaps, ways, grown, choose, *_ = call
@@ -337,7 +337,7 @@ def forward(call: Call) -> Run:
     return run
 
 
-def backward(call: Call) -> Run:
+def backward(call: Call, *_options: Any) -> Run:
     """Of dO, q, k, v, O, the LSE and the arrays that a score names: dQ, dK and dV, and the gradients of scores where
     they are wanted."""
     library, device, launches, (of_dq, of_dk, of_dv), _, of_scratch, _, gaps, ways, _, _, of_scores, _ = call
@@ -389,7 +389,7 @@ class Calls:
     """The calls of one function, `forward` or `backward`. Any thread may look at any time: tables change by assignments
     of whole entries."""
 
-    def __init__(self, running: Callable[[Call], Run], records: Callable[[], bool] = bool) -> None:
+    def __init__(self, running: Callable[[Call, Any], Run], records: Callable[[], bool] = bool) -> None:
         """`records`: whether torch records gradients now, which its guards do not see."""
         self._running, self._records = running, records
         self._recent: dict[Hashable, tuple[tuple[Guard, Call], ...]] = {}
@@ -455,13 +455,13 @@ class Calls:
             self._all[options, key] = None, []
             return
         if call.grown is not None:
-            grown, shared = call._replace(run=self._running(call)), options if kin is None else kin
+            grown, shared = call._replace(run=self._running(call, options)), options if kin is None else kin
             self._growing[shared, library.but_sizes(key)] = grown, [0]
             if kin is not None:  # lengths are seldom the same again
                 self._bring_forward(kin, arrays, grown)
                 return
         call = call._replace(grown=None)
-        call = call._replace(run=self._running(call))
+        call = call._replace(run=self._running(call, options))
         self._all[options, key] = call, [1]
         self._bring_forward(options, arrays, call)
 

@@ -38,6 +38,7 @@ EARLY_CC = 90  # from which a launch can begin before the one in front of it has
 INVALID_CONTEXT = 201  # this thread has called nothing of CUDA's runtime yet
 STREAMS = 64  # of a prepared call whose configurations are kept
 REMEMBERED = 256  # forms of structs
+AGAIN = 128  # sets of addresses of an argument whose bytes are kept
 MOST_PACKED = 30  # values of a call, which CPython keeps on its stack
 CAPTURED = 1  # CU_STREAM_CAPTURE_STATUS_ACTIVE
 
@@ -45,13 +46,14 @@ _bytes, _at = ctypes.c_char_p, ctypes.byref  # a launch's arguments: where the b
 
 
 class Argument:
-    """A struct for arrays at any addresses: `filled`, called with each of them, gives the bytes.
+    """A struct for arrays at any addresses: `filled`, called with each of them, gives the bytes, and `passed` what a
+    launch is given for these, which is kept: in a training loop arrays lie where they lay a step before.
 
-    `make` gives them, too, in as many microseconds as ten: it is called each time where addresses enter the struct in
-    another way than by standing in it. Other numbers that change from call to call may be among the addresses, such as
-    strides, if each is a word of the struct."""
+    `make` gives them, too, in as many microseconds as ten: it is called for all that are new where addresses enter the
+    struct in another way than by standing in it. Other numbers that change from call to call may be among the
+    addresses, such as strides, if each is a word of the struct."""
 
-    __slots__ = ("filled", "is_filled", "places")
+    __slots__ = ("filled", "is_filled", "passed", "places")
 
     def __init__(self, make: Make, count: int, places: "Places | None" = None) -> None:
         """For so many addresses. `places`: of another argument of the same struct, which differs in sizes."""
@@ -60,7 +62,8 @@ class Argument:
         if holes is None or _places(holes) != places:
             holes = _holes(template, make(OTHERS[:count]), count)
         self.is_filled = holes is not None  # addresses stand in the struct, and nothing else depends on them
-        self.filled = _each(make) if holes is None else _filling(holes, template, count)
+        self.filled = filled = _each(make) if holes is None else _filling(holes, template, count)
+        self.passed = lru_cache(AGAIN)(lambda *addresses: _at(_bytes(filled(*addresses))))
         self.places = None if holes is None else _places(holes)
 
 
@@ -151,45 +154,38 @@ class Step(NamedTuple):
     table_at: int = 0
 
 
-class OnStreams:
-    """A step's launches but for their argument, on each of some streams: what is cleared, and what writes a table, each
-    None if there is none; whether there is either; and configuration, function and symbol of each launch."""
+# A step on a stream: `passed` of its argument; what is cleared, and what writes a table, each None if there is none,
+# or None if there is neither; and configuration, function and symbol of each launch.
+OnStream = tuple[Callable[..., Any], tuple[Any, Any] | None, tuple[tuple[Any, Any, str], ...]]
 
-    __slots__ = ("_props", "_step", "by_stream")
 
-    def __init__(self, step: Step, props: DeviceProperties) -> None:
-        self._step, self._props = step, props
-        self.by_stream: dict[int, Any] = {}
-
-    def on(self, stream: int) -> Any:
-        """The launches on a stream, by its address."""
-        step = self._step
-        clear = (ctypes.c_size_t(step.cleared), ctypes.c_void_p(stream)) if step.cleared else None
-        table = _copy(step, stream)
-        launches = tuple(
-            (_config(launch, stream, self._props), ctypes.c_void_p(function.kernel.ptr), launch.symbol)
-            for function, launch in zip(step.functions, step.launches, strict=True)
-        )
-        made = (clear, table) if clear or table else None, launches
-        if len(self.by_stream) >= STREAMS:
-            self.by_stream = {}
-        self.by_stream[stream] = made
-        return made
+def _on_stream(step: Step, stream: int, props: DeviceProperties) -> OnStream:
+    """A step but for addresses, on a stream by its address."""
+    clear = (ctypes.c_size_t(step.cleared), ctypes.c_void_p(stream)) if step.cleared else None
+    table = _copy(step, stream)
+    launches = tuple(
+        (_config(launch, stream, props), ctypes.c_void_p(function.kernel.ptr), launch.symbol)
+        for function, launch in zip(step.functions, step.launches, strict=True)
+    )
+    return step.argument.passed, (clear, table) if clear or table else None, launches
 
 
 class Prepared:
-    """All launches of a call but for addresses and the stream. Any thread may use it at any time: what changes are
-    tables by streams, whose entries are made whole."""
+    """All launches of a call but for addresses and the stream. Any thread may use it at any time: what changes is a
+    table by streams, whose entries are made whole."""
 
-    __slots__ = ("_clear", "_context", "_each", "_fill", "_launch", "_props", "_writer", "is_filled", "scratch")
+    __slots__ = (
+        *("_by_stream", "_clear", "_context", "_fill", "_launch", "_props", "_steps", "_writer"),
+        *("is_filled", "scratch"),
+    )
 
     def __init__(self, gpu: Any, steps: Iterable[Step], scratch: int = 0) -> None:
         """On a Gpu, which is the current one now. `scratch`: bytes at the last of the addresses."""
-        steps = tuple(steps)
+        self._steps = tuple(steps)
         self._props, self.scratch = gpu.props, scratch
-        self._each = tuple((step.argument.filled, OnStreams(step, gpu.props)) for step in steps)
-        self.is_filled = all(step.argument.is_filled for step in steps)  # by addresses alone
-        self._writer = _writer(gpu, steps)
+        self._by_stream: dict[int, tuple[OnStream, ...]] = {}
+        self.is_filled = all(step.argument.is_filled for step in self._steps)  # by addresses alone
+        self._writer = _writer(gpu, self._steps)
         cuda = driver()
         self._launch, self._clear, self._fill = cuda.cuLaunchKernelEx, cuda.cuMemsetD8Async, cuda.cuMemsetD32Async
         self._context = ctypes.c_void_p()
@@ -201,14 +197,21 @@ class Prepared:
 
         Raises LostGpuError where the GPU refuses all further work, MachineError where it refuses this."""
         launch = self._launch
-        for filled, on_streams in self._each:
-            before, launches = on_streams.by_stream.get(stream) or on_streams.on(stream)
+        for passed_at, before, launches in self._by_stream.get(stream) or self._on(stream):
             if before is not None:
                 self._begin(before, addresses[-1], stream, table)
-            passed = _at(_bytes(filled(*addresses)))
+            passed = passed_at(*addresses)
             for config, function, symbol in launches:
                 if status := launch(config, function, passed, None):
                     self._again(status, launch, (config, function, passed, None), symbol)
+
+    def _on(self, stream: int) -> tuple[OnStream, ...]:
+        """All steps on a stream, which are kept."""
+        made = tuple(_on_stream(step, stream, self._props) for step in self._steps)
+        if len(self._by_stream) >= STREAMS:
+            self._by_stream = {}
+        self._by_stream[stream] = made
+        return made
 
     def fill(self, address: int, size: int, word: int, stream: int) -> None:
         """Enqueue that so many bytes, whole words of 4, become this word again and again; as `enqueue`, and raises what

@@ -87,9 +87,30 @@ def test_a_number_that_looks_like_an_address_is_none():
     ],
     ids=["shifted", "mixed", "its last digits", "between words", "behind the last word"],
 )
-def test_what_depends_on_addresses_in_another_way_is_packed_each_time(other):
+def test_what_depends_on_addresses_in_another_way_is_packed_anew_for_others(other):
     argument = Argument(other, 3)
     assert not argument.is_filled and argument.filled(*ADDRESSES) == other(ADDRESSES)
+
+
+def test_where_addresses_come_again_nothing_is_packed_and_few_are_kept(driver):
+    asked = []
+
+    def of(addresses):
+        asked.append(addresses)
+        return struct.pack("<QQ", addresses[0] >> 4, addresses[1])  # which is packed each time, where others are filled
+
+    one = call(driver, make=of)
+    asked.clear()
+    for _ in range(3):
+        for n in range(launcher.AGAIN):
+            one.enqueue((n << 8, *ADDRESSES[1:]), 5)
+    assert len(asked) == launcher.AGAIN
+    assert [argument for *_, argument, _ in driver.launched[::2]] == 3 * [
+        struct.pack("<QQ", n << 4, ADDRESSES[1]) for n in range(launcher.AGAIN)
+    ]
+    one.enqueue(ADDRESSES, 5)
+    one.enqueue((0, *ADDRESSES[1:]), 5)  # the first of all had to make room
+    assert len(asked) == launcher.AGAIN + 2
 
 
 def test_launches_get_the_bytes_the_stream_and_their_sizes(driver):
@@ -174,8 +195,7 @@ def test_streams_come_and_go_and_few_are_kept(driver):
     one = call(driver)
     for stream in range(1000):
         one.enqueue(ADDRESSES, stream)
-    ((_, on_streams),) = one._each
-    assert len(on_streams.by_stream) <= launcher.STREAMS
+    assert len(one._by_stream) <= launcher.STREAMS
     assert [stream for _, stream, *_ in driver.launched[::2]] == list(range(1000))
 
 

@@ -25,6 +25,7 @@ from hw4cli.arrays.repeated import (
     PLAIN,
     Call,
     Calls,
+    Run,
     Way,
     backward,
     call_of,
@@ -45,7 +46,6 @@ PLAIN_TENSORS = 6  # dO, q, k, v, O and the LSE
 
 is_compiling = torch.compiler.is_compiling
 _is_grad_enabled = torch.is_grad_enabled
-FORWARD, BACKWARD = Calls(forward, _is_grad_enabled), Calls(backward, _is_grad_enabled)
 _is_on_gpu = attrgetter("is_cuda")
 dispatch_modes = getattr(torch._C, "_len_torch_dispatch_stack", lambda: 0)
 _function_modes = getattr(torch._C, "_len_torch_function_stack", lambda: True)  # True: a torch that does not tell
@@ -95,7 +95,7 @@ def repeated(q: Any, k: Any, v: Any, options: Options, *beside: Any) -> Tensor |
     if of_lengths and call.grown is not None:
         beside = (options[PLAIN_OPTIONS],)
     if call.lse is not None:
-        o: Tensor = _apply(q, k, v, call, options, *beside)
+        o: Tensor = call.run(q, k, v, *beside)
         return o
     found = call.run(q, k, v, *beside)
     return None if found is None else found[0]
@@ -162,40 +162,51 @@ def _described(
     return changes.of(work), operands, changes.ways, gaps
 
 
-class Attention(torch.autograd.Function):  # type: ignore[misc]
-    """The derivative of a repeated call."""
+def _with_derivative(run: Run, options: Options) -> Run:
+    """O of a repeated call, which can be derived; by a Function of its own for each kind of call, as what all calls of
+    a kind have in common would else be arguments of each, and attributes of its node."""
 
-    @staticmethod
-    def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, call: Call, options: Options, *beside: Tensor) -> Tensor:
-        """O; the LSE is kept for the backward pass, as numbers one after the other, or as (batch, heads, Nq)."""
-        found = call.run(q, k, v, *beside)
-        o, lse = _checked(q, k, v, options, beside) if found is None else found
-        ctx.save_for_backward(q, k, v, o, lse, *beside)
-        ctx.options = options
-        return o
+    class Attention(torch.autograd.Function):  # type: ignore[misc]
+        """The derivative."""
 
-    @staticmethod
-    def backward(ctx: Any, do: Tensor) -> tuple[Any, ...]:
-        """dQ, dK and dV: as a repeated call if there was one, else by the operator. Where they are to be derived in
-        turn, tensors that require a gradient are of another kind."""
-        tensors: tuple[Tensor, ...] = (do,) + ctx.saved_tensors  # noqa: RUF005 - in half of a display's steps
-        options = ctx.options
-        if len(tensors) > PLAIN_TENSORS and ctx.needs_input_grad[-1]:  # of what is beside q, k and v, a mask alone
-            dq, dk, dv, dmask = _with_masks(tensors, options)
-            return (dq, dk, dv, *_NO_GRADIENTS[: len(tensors) - 5], dmask)
-        call = BACKWARD.find(options, tensors)
-        found = None if call is None else call.run(*tensors)
-        return (found or _gradients(tensors, options)) + _NO_GRADIENTS[: len(tensors) - 4]
+        @staticmethod
+        def forward(ctx: Any, q: Tensor, k: Tensor, v: Tensor, *beside: Tensor) -> Tensor:
+            """O; the LSE is kept for the backward pass, as numbers in a row, or as (batch, heads, Nq)."""
+            found = run(q, k, v, *beside)
+            o, lse = _checked(q, k, v, options, beside) if found is None else found
+            ctx.save_for_backward(q, k, v, o, lse, *beside)
+            return o
+
+        @staticmethod
+        def backward(ctx: Any, do: Tensor) -> tuple[Any, ...]:
+            """dQ, dK and dV: as a repeated call if there was one, else by the operator. Where they are to be derived in
+            turn, tensors that require a gradient are of another kind."""
+            tensors: tuple[Tensor, ...] = (do,) + ctx.saved_tensors  # noqa: RUF005 - in half of a display's steps
+            if len(tensors) > PLAIN_TENSORS and ctx.needs_input_grad[-1]:  # of what is beside q, k and v, a mask alone
+                dq, dk, dv, dmask = _with_masks(tensors, options)
+                return (dq, dk, dv, *_NO_GRADIENTS[: len(tensors) - PLAIN_TENSORS - 1], dmask)
+            call = BACKWARD.find(options, tensors)
+            found = None if call is None else call.run(*tensors)
+            return (found or _gradients(tensors, options)) + _NO_GRADIENTS[: len(tensors) - PLAIN_TENSORS]
+
+    # Without the Python of a node, which looks for what the backward pass is called; and without that of
+    # Function.apply, which is for torch.func's transformations: with these nothing comes here.
+    with suppress(AttributeError):
+        Attention._backward_cls.apply = Attention.backward
+    applied: Run = super(torch.autograd.Function, Attention).apply
+    return applied
 
 
-_NO_GRADIENTS = (None,) * (2 + MOST_ARRAYS)  # of what is beside q, k and v
+_NO_GRADIENTS = (None,) * MOST_ARRAYS  # of what is beside q, k and v
 
 
-# Without the Python of Function.apply, which is for torch.func's transformations: with these nothing comes here; and
-# without that of its node, which looks for what the backward pass is called.
-_apply = super(torch.autograd.Function, Attention).apply
-with suppress(AttributeError):
-    Attention._backward_cls.apply = Attention.backward
+def _runs(call: Call, options: Options) -> Run:
+    """What gives O and None, or, where a gradient is wanted, O alone."""
+    run = forward(call)
+    return run if call.lse is None else _with_derivative(run, options)
+
+
+FORWARD, BACKWARD = Calls(_runs, _is_grad_enabled), Calls(backward, _is_grad_enabled)
 
 
 def _checked(q: Tensor, k: Tensor, v: Tensor, options: Options, beside: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
