@@ -21,6 +21,9 @@ GROUP_ROWS = 64
 FEW_ROWS = 128  # two groups' rows
 MOST_IDLE = 16  # one in so many groups may be without rows where blocks take tiles in a fixed order
 WIDE_WINDOW = 4096  # keys, for more than which turns are taken at d = 128, as without a window
+LEAST_KEYS = 1024  # causal, for two tiles of two groups to be faster than one of more
+MOST_TILES = 8  # of two groups for a multiprocessor; of more tiles, larger ones are balanced as well
+TWO_GROUPS_COST = 1.2, 1.1  # a row's time by two groups over that by more, of up to 64 columns, and of more
 LONG_ROWS = 4096  # keys, for more than which what a tile of rows begins and ends with hardly counts
 WIDTHS = (32, 64, 96, 128, 192, 256)  # columns of O that are computed
 # For 2, 3 or 4 groups that multiply: the registers of a thread of theirs, and of one of the group that copies. Together
@@ -61,7 +64,7 @@ class Tiling(NamedTuple):
 
 
 def tiling(work: Workload, props: DeviceProperties) -> Tiling:
-    """The fastest as measured on an H100: of d = 64, four groups where their rounds of tiles come out better."""
+    """The fastest as measured on an H100 and an H200: the groups whose rounds of tiles come out best."""
     ones = 32 < work.d <= 64
     line = rises(work)
     # Not measured: as many keys as registers and shared memory hold beside O and Q.
@@ -84,17 +87,33 @@ def tiling(work: Workload, props: DeviceProperties) -> Tiling:
     if work.window:  # 64 keys end where groups' rows do; groups begin at other tiles, and turns would hold them up
         wide = Tiling(3, 64, 4, turns=work.window > WIDE_WINDOW)
         return wide if work.d > 64 else four._replace(stages=8, turns=False)
-    if work.d > 64:  # of two tiles of 128 rows none is partly empty
-        return Tiling(2, 128, 2) if work.most_rows <= 2 * FEW_ROWS else Tiling(3, 64, 4)
-    if ones and work.Nk <= LONG_ROWS:
-        four = four._replace(stages=8, turns=not work.causal)
+    if work.d > 64 and work.most_rows <= 2 * FEW_ROWS:  # of two tiles of 128 rows none is partly empty
+        return Tiling(2, 128, 2)
+    if work.d > 64:
+        usual, two = Tiling(3, 64, 4), Tiling(2, 128, 2)
+    else:
+        if ones and work.Nk <= LONG_ROWS:
+            four = four._replace(stages=8, turns=not work.causal)
+        is_four = work.causal or rounds(work, four, props) < rounds(work, three, props)
+        usual, two = four if is_four else three, Tiling(2, 128, 4, ones)
+    return two if is_faster_by_two(work, two, usual, props) else usual
+
+
+def rounds(work: Workload, how: Tiling, props: DeviceProperties) -> int:
+    """Rows that the busiest multiprocessor computes, where all tiles take as long."""
+    return ceil_div(work.row_tiles(how.rows), props.sms) * how.rows
+
+
+def is_faster_by_two(work: Workload, two: Tiling, usual: Tiling, props: DeviceProperties) -> bool:
+    """Whether two groups are faster than more, which need less time a row: where tiles are so few that larger ones
+    leave multiprocessors without work, or with less than others have. Causal, a block has its next tile before it is
+    done with one, so that more than two for each are no better balanced than larger ones."""
+    tiles = ceil_div(work.row_tiles(two.rows), props.sms)
+    if work.sequences or tiles > MOST_TILES:
+        return False
     if work.causal:
-        return four
-
-    def rounds(one: Tiling) -> int:
-        return ceil_div(work.row_tiles(one.rows), props.sms) * one.rows
-
-    return four if rounds(four) < rounds(three) else three
+        return tiles == 1 or (tiles == 2 and work.Nk >= LEAST_KEYS)
+    return tiles * two.rows * TWO_GROUPS_COST[work.d > 64] < rounds(work, usual, props)
 
 
 def check_runs(name: str, props: DeviceProperties) -> None:

@@ -189,6 +189,21 @@ def test_short_rows_have_tiles_that_they_fill_and_buffers_for_keys_from_far_away
     assert [(one.stages, one.turns) for one in of_64] == [(8, False), (4, True)]
 
 
+@pytest.mark.parametrize(
+    ("heads", "N", "d", "causal", "groups"),
+    [
+        (16, 2048, 128, False, 2),  # 176 tiles of 192 rows are two rounds, as 256 of 128 rows are
+        (24, 2048, 128, False, 3),  # 264 of them two full rounds
+        (16, 1024, 64, True, 2),  # 64 tiles of 256 rows leave half of the multiprocessors without one
+        (48, 512, 128, True, 3),
+        (32, 8192, 128, False, 3),
+        (32, 8192, 64, True, 4),
+    ],
+)
+def test_two_groups_share_out_few_tiles_of_rows_among_all_multiprocessors(heads, N, d, causal, groups):
+    assert tiling(Workload.square(BFLOAT16, 1, heads, N, d, causal=causal), HOPPER).groups == groups
+
+
 def test_blocks_take_tiles_as_they_come_where_one_in_six_is_partly_empty_and_not_where_one_in_43_is():
     """Six tiles of a head are a divisor of 132 blocks: in a fixed order 22 of these would have all partly empty."""
     few, many = (plan(Workload.square(BFLOAT16, 16, 16, n, 128), HOPPER).launches for n in (1024, 8192))
