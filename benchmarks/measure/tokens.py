@@ -19,7 +19,7 @@ from hw4cli.errors import MachineError
 
 NAMES = "small", "medium", "large"
 WAYS = "hw4", "torch"
-TURNS, STEPS, FIRST = 12, 15, 5  # turns of each; steps of a turn; steps before the first one, in which all is compiled
+TURNS, STEPS, FIRST = 32, 8, 8  # turns of each; steps of a turn; steps before the first one, in which all is compiled
 ALLOWED = 0.2  # between the last losses: bfloat16 is rounded in another order
 
 
