@@ -62,7 +62,7 @@ def test_kernels_of_16_bits_compute_wide_rows(way):
     assert_right(of(dtype, sizes), kernel, cc)
 
 
-@slow_of_each(7)
+@slow_of_each(6)
 @slow
 @pytest.mark.parametrize("way", PLAIN)
 @pytest.mark.parametrize("window", [0, 25])
@@ -146,7 +146,7 @@ def test_kernels_that_do_not_compute_wide_rows_say_so():
             VARIANTS[name].plan(Workload.one_head(1, 100, 132), DEVICES[90])
 
 
-@slow_of_each(8)
+@slow_of_each(5)
 @slow
 @pytest.mark.parametrize("mask", ["full", "causal", "window", "lengths"])
 @pytest.mark.parametrize(("kernel", "cc"), OF_TENSOR_CORES)

@@ -55,7 +55,7 @@ def assert_right(kernel, cc, d, rows, keys, first, window, average=0.0, **option
     return outcome.o[:, some]
 
 
-@slow_of_each(9)
+@slow_of_each(6)
 @slow
 @pytest.mark.parametrize(
     ("rows", "keys", "first", "window"), [(200, 640, 300, 70), (300, 530, 9, 1), (150, 700, 500, 140)]
@@ -79,7 +79,7 @@ def test_a_row_whose_keys_come_late_is_weighed_by_its_own_scores(way, average):
     assert_right(*WAYS[way], 256, 600, 300, 60, average)
 
 
-@slow_of_each(12)
+@slow_of_each(8)
 @slow
 @pytest.mark.parametrize("seed", range(4))
 @pytest.mark.parametrize("way", WAYS)

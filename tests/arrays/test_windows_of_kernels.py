@@ -61,7 +61,7 @@ def assert_right(work, factor=1.0, seed=1, **options):
     return outcome
 
 
-@slow_of_each(12)
+@slow_of_each(9)
 @pytest.mark.parametrize(
     ("Nq", "Nk", "offset", "window"),
     [(300, 520, 220, 70), (410, 410, 30, 1), (200, 150, -50, 33), (200, 990, 790, 500)],
@@ -122,7 +122,7 @@ GRADIENTS = {
 ERROR = {FLOAT16: 4e-3, BFLOAT16: 3e-2, FLOAT32: 1e-5}  # of the largest gradient
 
 
-@slow_of_each(8)
+@slow_of_each(6)
 @pytest.mark.parametrize(
     ("Nq", "Nk", "offset", "window"), [(200, 330, 130, 50), (300, 260, 9, 1), (330, 90, -100, 120), (300, 300, 0, 2)]
 )

@@ -30,7 +30,7 @@ FLOAT32 = [
 ]  # no instructions of NVIDIA's tensor cores
 
 
-@slow_of_each(20)
+@slow_of_each(19)
 @pytest.mark.parametrize("gfx", COMPILERS)
 @pytest.mark.parametrize(("name", "d"), [*((name, 64) for name in FLOAT32), ("flash", 36)])
 def test_a_kernel_compiles_for_amds_gpus_without_spills_and_its_blocks_fit(name, d, gfx):

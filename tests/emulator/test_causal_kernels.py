@@ -74,7 +74,7 @@ def allowed(name, cc, block):
     return bound(name, magnitudes_of(block), block.shape[3], block.shape[2], DEVICES[cc])
 
 
-@slow_of_each(8)
+@slow_of_each(7)
 @pytest.mark.parametrize(("name", "cc"), KERNELS)
 def test_a_row_sees_the_keys_up_to_its_own(launch, name, cc):
     for N in TAILS:
@@ -128,7 +128,7 @@ def test_parts_of_the_keys_of_which_some_have_none_for_a_row_are_put_together(la
         )
 
 
-@slow_of_each(8)
+@slow_of_each(7)
 @slow
 @pytest.mark.parametrize(("name", "cc"), KERNELS)
 def test_rows_see_keys_by_their_offset_and_one_that_sees_none_is_0(launch, name, cc):

@@ -51,7 +51,7 @@ def tried(kernels, *shapes):
     ]
 
 
-@slow_of_each(24)
+@slow_of_each(22)
 @slow
 @pytest.mark.parametrize(("kernel", "shape"), tried(VARIANTS, MASKED, TAILS, ODD, WHOLE))
 def test_formulas_have_the_bytes_exponentials_and_products_that_are_counted(kernel, shape):
@@ -140,7 +140,7 @@ def counted_arrays(kernel, work, cc, sms):
     return list(zip(out.counts, launch_models(plan, work, props), strict=True)), lse, plan
 
 
-@slow_of_each(10)
+@slow_of_each(9)
 @pytest.mark.parametrize(
     ("kernel", "work", "cc", "sms"),
     [

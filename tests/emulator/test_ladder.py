@@ -8,7 +8,7 @@ from slow import slow
 
 from hw4cli.emulator import check as trials
 from hw4cli.emulator.build import ASAN, RACE
-from hw4cli.emulator.check import ALL_FULL, HUGE, LONG, RANDOM_DATA, RISING, SHAPES, SOME, check_kernel
+from hw4cli.emulator.check import ALL_FULL, EQUAL, HUGE, LONG, RANDOM_DATA, RISING, SHAPES, SOME, check_kernel
 from hw4cli.emulator.check import WHOLE as WHOLE_TILES
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
@@ -68,7 +68,7 @@ CASES = {
     **{f"{name} {cc / 10}": on_tensor_cores(name, cc) for name in ("split", "exact") for cc in (80, 90)},
     # Tiles by the bulk copy engine without warp groups, and other sizes of shared memory.
     **{
-        f"{name} {cc / 10}": check(name, cc, shapes=[TAILS, LONG[1]], builds=[RACE])
+        f"{name} {cc / 10}": check(name, cc, shapes=[TAILS, LONG[1]], data=[RANDOM_DATA, HUGE], builds=[RACE])
         for name in ("split", "exact")
         for cc in (100, 120)
     },
@@ -79,11 +79,25 @@ CASES = {
         )
         for name, cc in (("warp", 80), ("flash", 80), ("split", 90))
     },
-    **{f"{name}, long rows": check(name, shapes=[Shape(1, 300, 128)], builds=[RACE]) for name in ("split", "exact")},
+    **{
+        f"{name}, long rows": check(name, shapes=[Shape(1, 300, 128)], data=[RANDOM_DATA, HUGE], builds=[RACE])
+        for name in ("split", "exact")
+    },
 }
 
-# Each shape with each kind of data, by each build: what `hw4 check --run` does.
-PRODUCT = {f"{name}, all": check(name) for name in WHOLE}
+# Each shape with each kind of data, by each build, as `hw4 check --run` does; and other data of the cases above.
+PRODUCT = {
+    **{f"{name}, all": check(name) for name in WHOLE},
+    **{
+        f"{name} {cc / 10}, other data": check(name, cc, shapes=[TAILS, LONG[1]], data=[EQUAL, RISING], builds=[RACE])
+        for name in ("split", "exact")
+        for cc in (100, 120)
+    },
+    **{
+        f"{name}, long rows, other data": check(name, shapes=[Shape(1, 300, 128)], data=[EQUAL, RISING], builds=[RACE])
+        for name in ("split", "exact")
+    },
+}
 
 
 @pytest.fixture(scope="module")

@@ -46,7 +46,7 @@ def lse_of(way, shape, splits, kind=RANDOM_DATA):
     return outcome.lse, exact_lse(block)
 
 
-@slow_of_each(8)
+@slow_of_each(6)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize(("shape", "splits"), [(SHORT, 1), (LONG, 1), (LONGER, 2)])
 def test_lse_is_the_log_of_the_sum_of_exponentials_with_and_without_parts_of_the_keys(way, shape, splits):

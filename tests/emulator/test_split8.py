@@ -56,7 +56,7 @@ HOSTILE = {
 }
 
 
-@slow_of_each(5)
+@slow_of_each(4)
 @pytest.mark.parametrize(
     ("kind", "way"), [*((kind, way) for kind in HOSTILE for way in ("9.0", "8.0")), ("rising", "old")]
 )

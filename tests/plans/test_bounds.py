@@ -49,7 +49,7 @@ def split_error(kernel, q, k, v, props=DEVICES[90]):
     return np.abs(got - exact(q, k, v)).max(), bound(kernel, largest(q, k, v), d, N, props)
 
 
-@slow_of_each(9)
+@slow_of_each(5)
 @quick_of_each(2)
 @pytest.mark.parametrize("d", [32, 64, 128])
 @pytest.mark.parametrize("cc", [80, 90, 100])  # 90: by warp groups, but for d = 128

@@ -114,7 +114,7 @@ def test_a_weight_of_one_is_one_however_large_its_score_and_however_the_lse_was_
         assert np.abs(one - right).max() <= allowed * np.abs(right).max()
 
 
-@slow_of_each(3)
+@slow_of_each(2)
 @slow
 @pytest.mark.parametrize("work", LARGE, ids=str)
 @pytest.mark.parametrize("kernel", KERNELS)

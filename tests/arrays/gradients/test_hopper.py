@@ -76,7 +76,7 @@ def test_every_order_of_threads_and_every_number_of_blocks_gives_the_same_bits(k
     assert all(np.array_equal(a, b) for other in others for a, b in zip(first, other, strict=True))
 
 
-@slow_of_each(4)
+@slow_of_each(3)
 @slow
 @pytest.mark.parametrize("kernel", [*KERNELS, ATOMIC.name])
 @pytest.mark.parametrize(("dtype", "causal"), [(FLOAT16, False), (BFLOAT16, True)])

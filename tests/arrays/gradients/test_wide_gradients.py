@@ -149,7 +149,7 @@ def test_every_order_of_threads_and_every_number_of_blocks_gives_wide_rows_the_s
     assert all(np.array_equal(a, b) for other in others for a, b in zip(first, other, strict=True))
 
 
-@slow_of_each(8)
+@slow_of_each(6)
 @slow
 @pytest.mark.parametrize("mask", ["full", "causal", "window", "lengths", "softcap"])
 @pytest.mark.parametrize(

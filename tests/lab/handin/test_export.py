@@ -127,7 +127,7 @@ def test_any_head_size_from_1_to_128_is_right(exported, tmp_path, sizes):
         assert compare(read_output(tmp_path / "out", shape), exact_attention(inputs)).right, d
 
 
-@slow_of_each(6)
+@slow_of_each(4)
 @needs(COMPILER)
 @slow
 @pytest.mark.parametrize("kernel", ["flash", "naive", "paper", "float4"])
