@@ -372,7 +372,7 @@ template <class G, bool HAS_FIRST = true, bool HAS_SECOND = G::KEYS> struct Grou
     Scores<BC> S, dP;
     Weights<BC> P, dS;
     float2 row_stats[2];  // of the owned rows, unless they are keys
-#if SCORED && SCORE_SLOPES
+#if SCORED && SCORE_SLOPES && !defined(SCORE_SLOPE_AFTER)
     Scores<BC> slopes;
 #endif
 
@@ -409,21 +409,46 @@ template <class G, bool HAS_FIRST = true, bool HAS_SECOND = G::KEYS> struct Grou
             dP[i][2 * h] = S[i][2 * h] * (dP[i][2 * h] - stats.y);
             dP[i][2 * h + 1] = S[i][2 * h + 1] * (dP[i][2 * h + 1] - stats.w);
 #if SCORED && SCORE_SLOPES
-            if (!G::TOGETHER) dP[i][2 * h] *= slopes[i][2 * h], dP[i][2 * h + 1] *= slopes[i][2 * h + 1];
+            if (!G::TOGETHER) dP[i][2 * h] *= slope(i, 2 * h, stats.x), dP[i][2 * h + 1] *= slope(i, 2 * h + 1, stats.z);
 #endif
         }
         if (masked) mask<G::KEYS, FROM, TO>(dP, seen, below, 0);
         round_weights<FROM, TO>(dP, dS);
     }
+#if SCORED && SCORE_SLOPES
+    // That of a score, where S has its weight: of tanh by the score itself, which is the weight's logarithm, as registers are few.
+    __device__ __forceinline__ float slope(int i, int e, [[maybe_unused]] float loss) const {
+#ifdef SCORE_SLOPE_AFTER
+        return slope_after((log2_fast(S[i][e]) - loss) * (1 / LOG2E));
+#else
+        return slopes[i][e];
+#endif
+    }
+#endif
+#ifdef SCORE_SLOPE_AFTER
+    // A cap, where all scores of a warp are small: as halfscores.cuh has it.
+    __device__ __forceinline__ bool change_small_scores(float scale) {
+        float top = 0, c[SMALL_TERMS];
+        UNROLL for (int i = 0; i < ALL; i++) UNROLL for (int e = 0; e < 4; e++) top = fmaxf(top, fabsf(S[i][e]));
+        if (ANY(!(top * (scale * float(SCORE_INNER)) <= SMALL_TANH))) return false;
+        tanh_terms(c, scale * float(SCORE_INNER));
+        UNROLL for (int n = 0; n < SMALL_TERMS; n++) c[n] *= float(SCORE_OUTER);
+        UNROLL for (int i = 0; i < ALL; i++) UNROLL for (int e = 0; e < 4; e++) S[i][e] *= tanh_sum(c, S[i][e] * S[i][e]);
+        return true;
+    }
+#endif
 #if SCORED
     template <class Work> __device__ __forceinline__ void change_scores(const Work& p, const TilePlace& at) {
+#if defined(SCORE_SLOPE_AFTER) && !SCORE_KEPT
+        if (change_small_scores(p.scale)) return;
+#endif
         const ScoredHead head = scored_head(p.scoring, at.batch, at.head);
         const ScoreIndex first_own(at.row), first_streamed(at.column);
         UNROLL for (int i = 0; i < ALL; i++) UNROLL for (int e = 0; e < 4; e++) {
             const ScoreIndex own = first_own + e / 2 * 8, streamed = first_streamed + (i * 8 + e % 2);
             const ScoreIndex query = G::KEYS ? streamed : own, key = G::KEYS ? own : streamed;
             const float natural = S[i][e] * p.scale, tile = score_tile(p.scoring, head, query.n, key.n);
-#if SCORE_SLOPES
+#if SCORE_SLOPES && !defined(SCORE_SLOPE_AFTER)
             slopes[i][e] = score_slope(p.scoring, head, natural, query, key, tile);
 #endif
             S[i][e] = changed_score(p.scoring, head, natural, query, key, tile);
@@ -466,7 +491,8 @@ template <class G, bool HAS_FIRST = true, bool HAS_SECOND = G::KEYS> struct Grou
             if (WEIGHS) {
                 float4 x{S[i][0], S[i][1], S[i][2], S[i][3]};
 #if SCORED && SCORE_SLOPES
-                x = {x.x * slopes[i][0], x.y * slopes[i][1], x.z * slopes[i][2], x.w * slopes[i][3]};
+                const float4 a = stats_of(memory.stats(n), i, 0), b = stats_of(memory.stats(n), i, 1);
+                x = {x.x * slope(i, 0, a.x), x.y * slope(i, 1, a.z), x.z * slope(i, 2, b.x), x.w * slope(i, 3, b.z)};
 #endif
                 store_shared(at + i * 128 * 16, x);
             } else {

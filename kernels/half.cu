@@ -9,9 +9,9 @@
 // Geometry: As many blocks as there are multiprocessors; each takes tile after tile of BR = 64 GROUPS rows. Groups of a head's first
 //           tile are idle where rows do not fill its tiles. Causal: keys behind a tile's diagonal, and before its window, are not
 //           touched, the longest tiles come first, each for the block that is free (half_start begins to count them), and only
-//           tiles at the diagonal pay for a mask.
+//           tiles at the diagonal pay for a mask. SCORE_BITS: half_bits finds before which pairs have a score.
 // Shared:   Q_BUFFERS of Q, 128 BR bytes for each 64 columns, from where O leaves, too (COPIES_O); STAGES tiles of K and of V, 128 BC
-//           bytes for each 64 columns; ones, barriers.
+//           bytes for each 64 columns; ones, above 64 columns behind each tile of V; barriers.
 // Limits:   Compute capability 9.0 and no other. d a multiple of 8 up to 256, above 128 with two consumers and one buffer of Q; rows of
 //           16-byte chunks. V and O may have another number of columns, DV.
 // Source:   Shah et al., FlashAttention-3 (2024): warp specialization, ping-pong, and scores one tile ahead; FlashAttention-4's lazy
@@ -30,9 +30,11 @@ struct HalfOutput { TensorMap to; };  // O, in boxes of a group's rows
 struct HalfParams : HalfTensors, HalfOutput, HalfWork {
     int* taken;  // DYNAMIC: how many tiles the blocks have taken behind their first ones
 };
+// SCORE_BITS: what half_bits finds, 128 bytes behind that.
+__device__ __forceinline__ unsigned* kept_bits(const HalfParams& p) { return (unsigned*)(p.taken + 32); }
 
-constexpr unsigned K_AT = Q_BUFFERS * Q_BYTES, V_AT = K_AT + STAGES * TILE_BYTES, ONES_AT = V_AT + STAGES * V_SUBTILES * BC * 128;
-constexpr unsigned FULL_Q = ONES_AT + (ONES ? 2048 : 0), EMPTY_Q = FULL_Q + 8 * Q_BUFFERS;  // barriers
+constexpr unsigned K_AT = Q_BUFFERS * Q_BYTES, V_AT = K_AT + STAGES * TILE_BYTES, ONES_AT = V_AT + STAGES * V_BYTES;
+constexpr unsigned FULL_Q = ONES_AT + (ONES && !OWN_ONES ? ONES_BYTES : 0), EMPTY_Q = FULL_Q + 8 * Q_BUFFERS;  // barriers
 constexpr unsigned K_RING = EMPTY_Q + 8 * Q_BUFFERS, V_RING = K_RING + 16 * STAGES;  // barriers: full ones, then empty ones
 constexpr unsigned TAKEN_AT = V_RING + 16 * STAGES;  // of each buffer of Q, the tile's number
 constexpr unsigned CLEARED = TAKEN_AT + ceil_div(Q_BUFFERS, 2) * 8;  // SEQUENCES: a barrier of all consumers
@@ -49,19 +51,13 @@ __device__ __forceinline__ int next_tile(const HalfParams& p, int round) {
     return gridDim.x + atomicAdd(p.taken, 1);
 }
 
-__device__ __forceinline__ void continue_softmax(Scores& S, RowState& r, const HalfParams& p, bool calm) {
-    r.grown = !LAZY || (!calm && ANY(outgrown(S, r, p)));
-    if (__builtin_expect(r.grown, 0)) raise_maximum(S, r, p.scale);
-    exponentiate(S, r, p.scale);
-}
-
 extern __shared__ __align__(1024) float4 shared[];
 
-// A ring of STAGES buffers, for tiles of so many times 64 columns: tile n lies in buffer n % STAGES.
-template <int SUBTILES> struct Tiles {
+// A ring of STAGES buffers of so many bytes, for tiles of so many times 64 columns: tile n lies in buffer n % STAGES.
+template <int SUBTILES, unsigned SIZE> struct Tiles {
     static constexpr unsigned TILE_BYTES = SUBTILES * BC * 128;
     unsigned data, full, empty;
-    __device__ __forceinline__ unsigned at(unsigned n) const { return data + n % STAGES * TILE_BYTES; }
+    __device__ __forceinline__ unsigned at(unsigned n) const { return data + n % STAGES * SIZE; }
     __device__ __forceinline__ void wait_for_room(unsigned n) const {
         mbarrier_wait(empty + n % STAGES * 8, n / STAGES % 2 ^ 1);
     }
@@ -89,8 +85,8 @@ template <int COUNT, int SUBTILES> __device__ __forceinline__ void clear_rows(un
 
 extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_constant__ HalfParams p) {
     const unsigned base = shared_start(shared), full_q = base + FULL_Q, empty_q = base + EMPTY_Q;
-    const Tiles<SUBTILES> K{base + K_AT, base + K_RING, base + K_RING + 8 * STAGES};
-    const Tiles<V_SUBTILES> V{base + V_AT, base + V_RING, base + V_RING + 8 * STAGES};
+    const Tiles<SUBTILES, TILE_BYTES> K{base + K_AT, base + K_RING, base + K_RING + 8 * STAGES};
+    const Tiles<V_SUBTILES, V_BYTES> V{base + V_AT, base + V_RING, base + V_RING + 8 * STAGES};
     int *taken = (int*)((char*)shared + TAKEN_AT), *peaks = (int*)((char*)shared + PEAKS_AT);
     const int group = warpgroup_index();
     if (threadIdx.x == 0) {
@@ -102,6 +98,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         if (SEQUENCES) mbarrier_init<4 * GROUPS>(base + CLEARED);
     }
     GroupScores::begin_block(base + SCORES_AT);
+    if (OWN_ONES) for (int n = 0; n < STAGES; n++) make_ones(V.at(n) + V_SUBTILES * BC * 128);
     begin_block(base + ONES_AT);
 
     if (group == 0) {
@@ -202,6 +199,9 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         if (WINDOW || SCORE_ORDERED) skip_tiles(w, t, 0, first);
         const unsigned at = consumed + first, first_k = K.wait(at); FOUND(128 * GROUPS, COPYING, at); BEGINS(SCORING, at);
         GroupScores scored(base + SCORES_AT, mine);
+#if SCORE_BITS
+        scored.bits = kept_bits(p);
+#endif
         scored.begin(p, t, row0, first, key_tiles);
         scored.prepare(r, w, t, peak, group_row, row0, first);
         if (first > 0) begin_turn();
@@ -213,7 +213,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         scored.change(S, r, p, t, row0, TILE_AT(first));
         scored.next(p, t, row0, first + 1, key_tiles);
         if (needs_mask(TILE_AT(first))) mask(S, w, row0, TILE_AT(first) * BC);
-        begin_softmax(S, r, p);
+        scored.begin_softmax(S, r, p);
         round_weights(S, P); ENDS(WEIGHING, at);
         release_q_before(round);
 #pragma unroll 1
@@ -238,10 +238,19 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
             end_turn();
             wgmma_wait<AHEAD>();
             fence_registers(S); ENDS(SCORING, consumed + j); BEGINS(WEIGHING, consumed + j);
+#if SCORE_GUESSES
+            const bool weighed = !needs_mask(TILE_AT(j)) && scored.weigh_small(S, r, [&] {
+                scored.issue(S, q_at, k_at);
+                wgmma_wait<0>();
+                fence_registers(S);
+            });
+#else
+            constexpr bool weighed = false;
+#endif
             K.release(consumed + j);
-            scored.change(S, r, p, t, row0, TILE_AT(j));
+            if (!weighed) scored.change(S, r, p, t, row0, TILE_AT(j));
             scored.next(p, t, row0, j + 1, key_tiles);
-            if (needs_mask(TILE_AT(j))) mask(S, w, row0, TILE_AT(j) * BC);
+            if (!weighed && needs_mask(TILE_AT(j))) mask(S, w, row0, TILE_AT(j) * BC);
 #if SCORE_ORDERED
             if (j + 1 < end && scored.is_faint(S, r, p)) {  // nothing of it is added; the next one may be like it
                 wgmma_wait<0>();
@@ -262,7 +271,7 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
                 } while (j + 1 < end && scored.is_faint(S, r, p));
             }
 #endif
-            continue_softmax(S, r, p, scored.calm);
+            if (!weighed) scored.continue_softmax(S, r, p);
             wgmma_wait<0>();
             fence_registers(r); ENDS(ADDING, consumed + j - 1);
             V.release(consumed + j - 1);
@@ -292,5 +301,40 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
 extern "C" __global__ void half_start(const __grid_constant__ HalfParams p) {
     griddep_launch();
     *p.taken = 0;
+}
+#endif
+#if SCORE_BITS
+
+// Rows of an 8 x 8 matrix of fours of bits, one for each eighth of a warp, become columns.
+__device__ __forceinline__ unsigned transposed(unsigned x) {
+    UNROLL for (int n = 0; n < 3; n++) {
+        const unsigned low = n == 0 ? 0x0f0f0f0f : n == 1 ? 0x00ff00ff : 0x0000ffff;  // what stays below the diagonal
+        const int shift = 4 << n;
+        const bool upper = threadIdx.x % 32 >> (2 + n) & 1;
+        const unsigned other = __shfl_xor_sync(0xffffffffu, upper ? x << shift : x >> shift, 4 << n);
+        x = upper ? (x & ~low) | (other & low) : (x & low) | (other & ~low);
+    }
+    return x;
+}
+// A warp finds the bits of 16 rows and 64 keys at a time, of one batch or of all: each lane those of two keys, which are read side by
+// side; what belongs to a lane's scores comes from others.
+extern "C" __global__ void __launch_bounds__(256) half_bits(const __grid_constant__ HalfParams p) {
+    const Scoring& w = p.scoring;
+    const int lane = threadIdx.x % 32, blocks = KeptBits::key_blocks(p), all = KeptBits::row_blocks(p);
+    unsigned* bits = kept_bits(p);
+    for (int at = blockIdx.x; at < all * (SCORE_BITS > 1 ? p.batch_heads / p.heads : 1); at += gridDim.x) {
+        const ScoredHead head = scored_head(w, at / all, 0);
+        const ScoreIndex row(at % all * 16);
+        const int end = CAUSAL ? min(blocks, key_tiles_of(p, at % all / 4 * 64 + 63) * (BC / 64)) : blocks;  // that some row sees
+        for (int block = threadIdx.x / 32; block < end; block += 8) {
+            const ScoreIndex key(block * 64 + lane * 2);
+            unsigned word = 0;
+            UNROLL for (int r = 0; r < 16; r++) UNROLL for (int e = 0; e < 2; e++) {
+                const float tile = score_tile(w, head, row.n + r, key.n + e);
+                if (score_keeps(w, head, row + r, key + e, tile)) word |= 1u << (r % 8 * 4 + r / 8 * 2 + e);
+            }
+            bits[((long long)at * blocks + block) * 32 + lane] = transposed(word);
+        }
+    }
 }
 #endif

@@ -14,7 +14,10 @@ struct HalfTensors { TensorMap q, k, v; };
 constexpr int SUBTILES = ceil_div(D, 64), V_SUBTILES = ceil_div(DV, 64);  // of 64 columns, 128 bytes a row
 constexpr int STEPS = ceil_div(D, 16);                                    // k16 steps of Q K
 constexpr unsigned Q_BYTES = SUBTILES * BR * 128, TILE_BYTES = SUBTILES * BC * 128;
-static_assert(!ONES || COLUMNS == 64, "the column of ones lies behind 64 columns of V");
+// ONES: behind 64 columns of V are those of all tiles; behind 128 columns each buffer of V has its own.
+constexpr bool OWN_ONES = ONES && COLUMNS == 128;
+constexpr unsigned V_BYTES = (V_SUBTILES + OWN_ONES) * BC * 128, ONES_BYTES = OWN_ONES ? BC * 128 : 2048;
+static_assert(!ONES || COLUMNS == 64 || COLUMNS == 128, "the column of ones lies behind 64 or 128 columns of V");
 static_assert(BC % 16 == 0 && COLUMNS >= DV && COLUMNS <= V_SUBTILES * 64, "tiles as wgmma takes them");
 
 typedef float Scores[BC / 8][4];
@@ -47,8 +50,8 @@ __device__ __forceinline__ void issue_scores(Scores& S, unsigned q_at, unsigned 
 __device__ __forceinline__ void issue_values(RowState& r, const Weights& P, unsigned v_at, unsigned ones) {
     wgmma_fence();  // without it, the compiler serialises what a wait stands between (C7520)
 #if ONES
-    const unsigned v = matrix_at(v_at, ones - v_at);
-    UNROLL for (int n = 0; n < BC / 16; n++) wgmma_rows(r.O, r.l, P[n], descriptor(v + n * (128u - (128u << 16))));
+    const unsigned v = matrix_at(v_at, OWN_ONES ? BC * 128 : ones - v_at), next = OWN_ONES ? 128 : 128u - (128u << 16);
+    UNROLL for (int n = 0; n < BC / 16; n++) wgmma_rows(r.O, r.l, P[n], descriptor(v + n * next));
 #else
     const unsigned v = matrix_at(v_at, BC * 128);
     UNROLL for (int n = 0; n < BC / 16; n++) wgmma_rows(r.O, P[n], descriptor(v + n * 128));
@@ -57,13 +60,13 @@ __device__ __forceinline__ void issue_values(RowState& r, const Weights& P, unsi
 }
 
 __device__ __forceinline__ void make_ones(unsigned at) {
-    for (unsigned n = threadIdx.x * 4; n < 2048; n += THREADS * 4) store_shared(at + n, pack(1, 1));
+    for (unsigned n = threadIdx.x * 4; n < ONES_BYTES; n += THREADS * 4) store_shared(at + n, pack(1, 1));
     fence_proxy_async();
 }
 // What all threads need before their first tile: the barriers, which thread 0 has initialised, and the ones.
 __device__ __forceinline__ void begin_block(unsigned ones_at) {
     if (threadIdx.x == 0) fence_mbarrier_init();
-    if (ONES) make_ones(ones_at);
+    if (ONES && !OWN_ONES) make_ones(ones_at);
     __syncthreads();
 }
 

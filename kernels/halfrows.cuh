@@ -142,7 +142,7 @@ __device__ __forceinline__ RowTile row_tile(const HalfWork& p, int n) {
 // Causal: the longest tiles first, of a section of heads at a time. SCORE_ACROSS: a head of all batches, then the next one.
 __device__ __forceinline__ RowTile row_tile(const HalfWork& p, int n) {
     int tile, head;
-    if (CAUSAL) {
+    if (CAUSAL || SCORE_SECTIONS) {
         const int section = n / (p.section * p.row_tiles), first = section * p.section;
         const int heads = min(p.section, p.batch_heads - first), rest = n - first * p.row_tiles;
         tile = p.row_tiles - 1 - rest / heads, head = first + rest % heads;

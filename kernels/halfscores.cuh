@@ -4,13 +4,24 @@
 //
 // SCORE_SHARED: the array that is read as tiles comes to shared memory a tile ahead, past the registers; each warp copies for its
 // own 16 rows, and reads them as its scores lie.
+// SCORE_BITS: which pairs have a score, half_bits has found once for all heads (half.cu); a thread reads 32 scores' at once.
 // SCORE_LINEAR: a score is s and a straight line from key to key (ALiBi): halfline.cuh. Where the line bends within a tile, each score
 // gets its own.
 // SCORE_TANH: the tanh of small scores, as most are where a cap shall only tame a few, is a polynomial: the unit that has tanh has
-// exp2 to do, and score_tanh keeps it busy for two.
+// exp2 to do, and score_tanh keeps it busy for two. SCORE_GUESSES: a tile's scores are weighed as if all were small, without a branch
+// before the exponentials; what the squares say in the end decides whether that was right, or they are computed again.
 
 #include "halfline.cuh"
 #include "mma.cuh"
+
+// Where registers hold what that takes.
+#define SCORE_GUESSES (SCORE_TANH && !SCORE_KEPT && COLUMNS >= 64 && COLUMNS <= 128)
+
+__device__ __forceinline__ void continue_softmax(Scores& S, RowState& r, const HalfWork& p) {
+    r.grown = !LAZY || ANY(outgrown(S, r, p));
+    if (__builtin_expect(r.grown, 0)) raise_maximum(S, r, p.scale);
+    exponentiate(S, r, p.scale);
+}
 
 #if SCORED
 
@@ -115,12 +126,49 @@ struct ArrayTile {
 };
 #endif
 
+#if SCORE_BITS
+static_assert(BC % 64 == 0 && !SEQUENCES, "words of 16 rows and 64 keys");
+// Which pairs have a score, as half_bits found it before: of 16 rows and 64 keys a word for each thread, a bit for each of its scores.
+struct KeptBits {
+    unsigned of_tile[BC / 64];
+    const unsigned* from;
+    __device__ __forceinline__ static int row_blocks(const HalfWork& p) { return ceil_div(p.Nq, 64) * 4; }
+    __device__ __forceinline__ static int key_blocks(const HalfWork& p) { return ceil_div(p.Nk, BC) * (BC / 64); }
+    // Of a tile's first key, and a thread's first row.
+    __device__ __forceinline__ void begin(const HalfWork& p, const unsigned* bits, const RowTile& t, int row, int j) {
+        const long long block = (long long)((SCORE_BITS > 1 ? t.batch : 0) * row_blocks(p) + row / 16) * key_blocks(p);
+        from = bits + (block + (t.hidden + j * BC) / 64) * 32 + threadIdx.x % 32;
+        load();
+    }
+    __device__ __forceinline__ void load() {
+        UNROLL for (int n = 0; n < BC / 64; n++) of_tile[n] = from[n * 32];
+        from += BC / 64 * 32;
+    }
+    __device__ __forceinline__ void apply(Scores& S) const {
+        unsigned all = of_tile[0];
+        UNROLL for (int n = 1; n < BC / 64; n++) all &= of_tile[n];
+        if (!ANY(all != ~0u)) return;
+        UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int e = 0; e < 4; e++)
+            if (!(of_tile[n / 8] >> (n % 8 * 4 + e) & 1)) S[n][e] = MINUS_INFINITY;
+    }
+};
+#endif
+
 struct GroupScores {
     ArrayTile array;
+#if SCORE_BITS
+    KeptBits kept;
+    const unsigned* bits;
+#endif
 #if SCORE_LINEAR
     Stretch stretch;
 #endif
     bool calm = false;  // whether it is known that no row's maximum moves
+#if SCORE_GUESSES
+    bool careful = false;  // whether some tile's scores were not small
+    float small[SMALL_TERMS];  // by which exponents of small scores are computed
+    int limit[2];          // squares up to which a row's are small
+#endif
     unsigned columns;  // SCORE_RISES: where those of K lie, with Q's behind them
     int group;
     __device__ __forceinline__ GroupScores(unsigned at, int group) : array(at), columns(at + SCORE_SHARED), group(group) {}
@@ -135,12 +183,18 @@ struct GroupScores {
     // What is read for tile j of `tiles`, before it is needed: the first one's, then the next one's. `row`: this thread's first.
     __device__ __forceinline__ void begin(const HalfWork& p, const RowTile& t, int row, int j, int tiles) {
         array.begin(p, t, row, j, tiles);
+#if SCORE_BITS
+        kept.begin(p, bits, t, row, j);
+#endif
 #if SCORE_LINEAR
         stretch.forget(j);
 #endif
     }
     __device__ __forceinline__ void next(const HalfWork& p, const RowTile& t, int row, int j, int tiles) {
         array.next(p, t, row, j, tiles);
+#if SCORE_BITS
+        if (j < tiles) kept.load();
+#endif
     }
     // Before the products of the j-th tile: of a group whose first row is `top`, a thread whose first one is `row`.
     __device__ __forceinline__ void prepare([[maybe_unused]] RowState& r, const HalfWork& w, const RowTile& t, int peak,
@@ -183,7 +237,9 @@ struct GroupScores {
             s = changed_score(w, head, s * w.scale, rows[h], at, SCORE_TILE_BYTES ? tile : score_tile(w, head, rows[h].n, at.n));
         });
 #endif
-#if SCORE_LINEAR || SCORE_TANH
+#if SCORE_BITS
+        kept.apply(S);
+#elif SCORE_LINEAR || SCORE_TANH
 #ifdef SCORE_KEEPS
         each(S, [&](float& s, int n, int h, int e, float tile) {
             const ScoreIndex at = key + (n * 8 + e);
@@ -193,7 +249,55 @@ struct GroupScores {
 #endif
     }
 
+    // The softmax of a row's first tile, and of another one.
+    __device__ __forceinline__ void begin_softmax(Scores& S, RowState& r, const HalfWork& p) {
+        ::begin_softmax(S, r, p);
+        set_limits(r, p);
+    }
+    __device__ __forceinline__ void continue_softmax(Scores& S, RowState& r, const HalfWork& p) {
+        r.grown = !LAZY || (!calm && ANY(outgrown(S, r, p)));
+        if (__builtin_expect(r.grown, 0)) raise_maximum(S, r, p.scale), set_limits(r, p);
+        exponentiate(S, r, p.scale);
+    }
+#if SCORE_GUESSES
+    // Weights of scores that are small and do not move m. Else false, then and from then on; `again` computes S again, for which all
+    // of a group are needed, so that it decides together.
+    template <class Again> __device__ __forceinline__ bool weigh_small(Scores& S, RowState& r, Again again) {
+        if (careful) return false;
+        int top[2] = {0, 0};
+        float sums[4] = {0, 0, 0, 0};
+        UNROLL for (int n = 0; n < BC / 8; n++) {
+            float squares[4];
+            UNROLL for (int e = 0; e < 4; e++) squares[e] = S[n][e] * S[n][e];
+            UNROLL for (int h = 0; h < 2; h++) raise_bits(top[h], squares[2 * h], squares[2 * h + 1]);
+            UNROLL for (int e = 0; e < 4; e++) {
+                S[n][e] = exp2_fast(fmaf(S[n][e], tanh_sum(small, squares[e]), -r.shift[e / 2]));
+                sums[e] += S[n][e];
+            }
+        }
+        careful = warpgroup_any(barrier(), top[0] > limit[0] || top[1] > limit[1]);
+        if (__builtin_expect(careful, 0)) {
+            again();
+            return false;
+        }
+        if (!ONES) UNROLL for (int e = 0; e < 4; e++) r.l[e] += sums[e];
+        r.grown = false;
+        return true;
+    }
+#endif
+
 private:
+    // Of scores: up to where tanh is that polynomial, and m stays; tanh(x) is no larger than x.
+    __device__ __forceinline__ void set_limits([[maybe_unused]] const RowState& r, [[maybe_unused]] const HalfWork& p) {
+#if SCORE_GUESSES
+        UNROLL for (int h = 0; h < 2; h++) {
+            const float most = fmaf(r.shift[h], p.unscale, p.room), root = __fdividef(fminf(most, SMALL_TANH), p.scoring.scale);
+            limit[h] = most > 0 ? __float_as_int(root * root) : -1;
+        }
+        tanh_terms(small, p.scoring.scale);
+        UNROLL for (int n = 0; n < SMALL_TERMS; n++) small[n] *= p.scale;
+#endif
+    }
     template <class Change> __device__ __forceinline__ void each(Scores& S, Change change) const {
         UNROLL for (int from = 0; from < BC / 8; from += 2) {
             const TilePart x = array.part(from);
@@ -202,20 +306,13 @@ private:
         }
     }
 #if SCORE_TANH
-    // x (c0 + c1 x^2 ...), by which tanh(x) is to 2^-16.8 of itself up to 0.15 by two terms, up to 0.4 by three, up to 1 by five; x is
-    // scale s. Gradients have score_tanh: of a score up to 20, weights of both passes then agree to half a rounding of fp16.
+    // By a polynomial of so many terms; x is scale s.
     template <int TERMS> __device__ __forceinline__ static void by_polynomial(Scores& S, float scale) {
-        constexpr float OF[][5] = {{0.99999166f, -0.33035788f},
-                                   {0.99999374f, -0.33262587f, 0.12127825f},
-                                   {},
-                                   {0.99999309f, -0.33298069f, 0.13036828f, -0.04481778f, 0.00903652f}};
-        float c[TERMS], power = scale;
-        UNROLL for (int n = 0; n < TERMS; n++, power *= scale * scale) c[n] = power * OF[TERMS - 2][n];
+        float c[TERMS];
+        tanh_terms(c, scale);
         UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int e = 0; e < 4; e++) {
-            const float s = S[n][e], squared = s * s;
-            float sum = c[TERMS - 1];
-            UNROLL for (int term = TERMS - 2; term >= 0; term--) sum = fmaf(sum, squared, c[term]);
-            S[n][e] = s * sum;
+            const float s = S[n][e];
+            S[n][e] = s * tanh_sum(c, s * s);
         }
     }
     __device__ __forceinline__ void change_by_tanh(Scores& S, const RowState& r, const HalfWork& p) {
@@ -228,7 +325,7 @@ private:
         UNROLL for (int h = 0; h < 2; h++) grows |= !(top[h] * scale <= fmaf(r.shift[h], p.unscale, p.room));
         calm = !ANY(grows);
         if (!ANY(!(largest <= 0.15f))) by_polynomial<2>(S, scale);
-        else if (!ANY(!(largest <= 0.4f))) by_polynomial<3>(S, scale);
+        else if (!ANY(!(largest <= SMALL_TANH))) by_polynomial<3>(S, scale);
         else if (!ANY(!(largest <= 1))) by_polynomial<5>(S, scale);
         else UNROLL for (int n = 0; n < BC / 8; n++) UNROLL for (int e = 0; e < 4; e++) S[n][e] = score_tanh(S[n][e] * scale);
     }
@@ -236,7 +333,6 @@ private:
 };
 #else
 struct GroupScores {
-    static constexpr bool calm = false;
     __device__ __forceinline__ GroupScores(unsigned, int) {}
     __device__ __forceinline__ static void begin_block(unsigned) {}
     __device__ __forceinline__ void begin(const HalfWork&, const RowTile&, int, int, int) {}
@@ -244,5 +340,7 @@ struct GroupScores {
     __device__ __forceinline__ void prepare(RowState&, const HalfWork&, const RowTile&, int, int, int, int) {}
     __device__ __forceinline__ void issue(Scores& S, unsigned q_at, unsigned k_at) const { issue_scores(S, q_at, k_at); }
     __device__ __forceinline__ void change(Scores&, const RowState&, const HalfWork&, const RowTile&, int, int) {}
+    __device__ __forceinline__ void begin_softmax(Scores& S, RowState& r, const HalfWork& p) { ::begin_softmax(S, r, p); }
+    __device__ __forceinline__ void continue_softmax(Scores& S, RowState& r, const HalfWork& p) { ::continue_softmax(S, r, p); }
 };
 #endif

@@ -16,6 +16,13 @@ __device__ __forceinline__ float exp2_fast(float x) {
     return y;
 }
 
+// Its logarithm in base 2, to 2^-22; -inf of 0.
+__device__ __forceinline__ float log2_fast(float x) {
+    float y;
+    asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x));
+    return y;
+}
+
 // a b + c, at least 0 and at most 1, and 0 for NaN; and rounded down. One instruction each.
 __device__ __forceinline__ float fma_saturated(float a, float b, float c) {
     float r;

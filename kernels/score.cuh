@@ -3,7 +3,8 @@
 // i, j, Nq and Nk; SCORE_SLOPE, by how much it grows with s, and SCORE_SLOPES, whether that is not 1 everywhere; SCORE_KEEPS,
 // where it is defined, whether a pair has a score at all; SCORE_TILE, row i of an array that is read at [..., i, j] or [..., j] alone,
 // and SCORE_TILE_BYTES, those of an element where 16 bytes of a row can be read at once; SCORE_VIEWS, how many arrays these name at
-// most, as element_at<T>(w.views[n], …). What follows is for half alone (halfscores.cuh).
+// most, as element_at<T>(w.views[n], …). Where a score is SCORE_OUTER tanh(SCORE_INNER s), SCORE_SLOPE_AFTER is its slope, by the
+// changed s. What follows is for half alone (halfscores.cuh).
 
 #ifndef SCORED
 #define SCORED 0
@@ -32,8 +33,19 @@
 #ifndef SCORE_ACROSS  // whether a head of all batches is computed at once, as that array is the same for them
 #define SCORE_ACROSS 0
 #endif
+#ifndef SCORE_SECTIONS  // whether some rows of several heads are computed at once, as that array is the same for these
+#define SCORE_SECTIONS 0
+#endif
 #ifndef SCORE_SHARED  // bytes of shared memory for a tile of SCORE_TILE's array
 #define SCORE_SHARED 0
+#endif
+#ifndef SCORE_BITS  // whether a launch before has found which pairs have a score: 1, the same for all heads; 2, for those of a batch
+#define SCORE_BITS 0
+#endif
+#ifdef SCORE_KEEPS  // whether a pair may have no score
+#define SCORE_KEPT 1
+#else
+#define SCORE_KEPT 0
 #endif
 #ifndef SCORE_GRADIENT  // whether gradients of the changed scores are wanted
 #define SCORE_GRADIENT 0

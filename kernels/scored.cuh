@@ -67,6 +67,28 @@ __device__ __forceinline__ float score_sqrt(float x) { return sqrtf(x); }
 __device__ __forceinline__ float score_tanh(float x) {
     return 1 - __fdividef(2, exp2_fast(x * 2.88539008177792681f) + 1);
 }
+// x (c0 + c1 x^2 ...), by which tanh(x) is to 2^-16.8 of itself up to 0.15 by two terms, up to 0.4 by three, up to 1 by five: the terms
+// of s, where x is scale s. Where gradients have score_tanh, weights of both passes agree to half a rounding of fp16, of a score up to 20.
+constexpr int SMALL_TERMS = 3;
+constexpr float SMALL_TANH = 0.4f;
+template <int TERMS> __device__ __forceinline__ void tanh_terms(float (&c)[TERMS], float scale) {
+    constexpr float OF[][5] = {{0.99999166f, -0.33035788f},
+                               {0.99999374f, -0.33262587f, 0.12127825f},
+                               {},
+                               {0.99999309f, -0.33298069f, 0.13036828f, -0.04481778f, 0.00903652f}};
+    float power = scale;
+#pragma unroll
+    for (int n = 0; n < TERMS; n++, power *= scale * scale) c[n] = power * OF[TERMS - 2][n];
+}
+// Of their sum, without x.
+template <int TERMS> __device__ __forceinline__ float tanh_sum(const float (&c)[TERMS], float squared) {
+    float sum = c[TERMS - 1];
+#pragma unroll
+    for (int n = TERMS - 2; n >= 0; n--) sum = fmaf(sum, squared, c[n]);
+    return sum;
+}
+// Its slope, by tanh itself; 0 of an infinity.
+__device__ __forceinline__ float score_tanh_slope(float y) { return fmaxf(fmaf(-y, y, 1), 0); }
 
 // A row's or a key's number, as a float, too: conversions are slow. Exact: there are fewer than 2^24 of either.
 struct ScoreIndex {
@@ -139,7 +161,7 @@ __device__ __forceinline__ int score_sides(const Scoring& w, const ScoredHead& h
 __device__ __forceinline__ float changed_score(const Scoring& w, const ScoredHead& head, float s, ScoreIndex row, ScoreIndex key,
                                                [[maybe_unused]] float tile) {
     SCORE_NAMES;
-#ifdef SCORE_KEEPS
+#if defined(SCORE_KEEPS) && !SCORE_BITS
     if (!(SCORE_KEEPS)) return -SCORE_INFINITY;
 #endif
     return SCORE_OF_S;
@@ -152,6 +174,13 @@ __device__ __forceinline__ float score_slope(const Scoring& w, const ScoredHead&
 #endif
     return SCORE_SLOPE;
 }
+#ifdef SCORE_SLOPE_AFTER
+// The slope of a score, by the changed one; 0 where there is none.
+__device__ __forceinline__ float slope_after(float s) {
+    typedef float T;
+    return SCORE_SLOPE_AFTER;
+}
+#endif
 __device__ __forceinline__ float changed_score(const Scoring& w, const ScoredHead& head, float s, int i, int j) {
     return changed_score(w, head, s, ScoreIndex(i), ScoreIndex(j), score_tile(w, head, i, j));
 }

@@ -292,9 +292,10 @@ def plan_of(name: str, work: Workload, props: DeviceProperties, tile: Tile | Non
 
 
 def _is_for(tiling: half.Tiling, work: Workload) -> bool:
-    """Whether half could be fastest so: ones beside 64 columns alone (halfgroup.cuh); another way to take exponentials
-    where the tiling is as usual, and scores are not changed."""
-    ones, weighed = 32 < work.d <= 64, tiling.polynomial or tiling.in_order
+    """Whether half could be fastest so: ones beside 64 columns, or 128 where scores are changed (halfgroup.cuh);
+    another way to take exponentials where the tiling is as usual, and scores are not changed."""
+    ones = 32 < work.d <= 64 or (work.score is not None and half.columns(work) == 128)
+    weighed = tiling.polynomial or tiling.in_order
     if weighed and (work.score or (tiling.keys == 80) != (work.d > 64) or tiling.ones != ones):
         return False
     return ones or not tiling.ones

@@ -35,6 +35,10 @@ LEAST_SCALE = 2.0**-100  # of which float32 has a 256th, times log2(e)
 # better; the K and V of few stay in the L2 cache, through which Q and O pass, too.
 L2_BYTES, LEAST_SECTION, MOST_SECTION = 8 << 20, 16, 64
 MAP_BYTES, MAP_ALIGNMENT = 128, 64
+# Which pairs have a score, where a launch before finds that (half_bits): so many rows and keys a warp at a time, from
+# so many keys on, in so many bytes at most, the first so far behind the number of tasks; how many heads share them.
+KEPT_ROWS, KEPT_KEYS, KEPT_THREADS = 16, 64, 256
+LEAST_KEPT, MOST_KEPT, KEPT_AT, LEAST_SHARING = 512, 1 << 28, 128, 12
 # HalfWork in kernels/halfrows.cuh.
 _LAYOUT = struct.Struct(f"<{COORDINATES} Q 10i 3f 2i 4x Q")
 _SEQUENCE = struct.Struct("<9i")  # Sequence there
@@ -77,11 +81,15 @@ def tiling(work: Workload, props: DeviceProperties) -> Tiling:
     three = Tiling(3, 128, 2, ones) if work.d <= 64 else Tiling(3, 80, 2)
     four = Tiling(4, 64, 4, ones)
     if work.score and work.d > 64:  # registers hold so many keys beside what changes them
-        return three if line and not work.score.keep else Tiling(3, 64, 2)
+        if line and not work.score.keep:
+            return three
+        copied = copied_bytes(work, KEPT_KEYS)
+        ones = columns(work) == 128 and copied < 4  # beside which there is no room for tiles of float32
+        return Tiling(3, 64, 3 if ones and not copied else 2, ones)
     if work.score and not work.score.tile:
         if line and work.score.keep:
             return Tiling(3, 64, 2, ones)
-        return four if line and work.causal and ones else three
+        return four if work.causal and ones and (line or is_tanh(work)) else three
     if work.score:
         return four if work.causal or work.score.tile_is_mask else Tiling(3, 96, 2, ones)
     if work.window:  # 64 keys end where groups' rows do; groups begin at other tiles, and turns would hold them up
@@ -136,7 +144,7 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
     dynamic = unequal and work.row_tiles(how.rows) > props.sms
     atoms, of_values = ceil_div(work.d, ATOM), ceil_div(work.value_columns, ATOM)
     tiles = atoms * q_buffers * how.rows + (atoms + of_values) * how.stages * how.keys
-    buffers = 128 * tiles + 2048 * how.ones
+    buffers = 128 * tiles + how.ones * ones_bytes(columns(work), how.keys, how.stages)
     shared = buffers + 16 * q_buffers + 8 * ceil_div(q_buffers, 2) + 32 * how.stages + (8 if work.sequences else 0)
     changing = score_macros(work, how, props.shared_limit - shared)
     if of_scores := changing.get("SCORE_SHARED", 0) + line_bytes(work, how):
@@ -169,8 +177,52 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
     }
     blocks = min(props.sms, work.row_tiles(how.rows))
     start = (Launch(f"{NAME}_start", 1, 1, 0),) if dynamic else ()
+    size = 4 * dynamic
+    if sets := kept_sets(work, how.keys):
+        start = Launch(f"{NAME}_bits", sets * row_blocks(work), KEPT_THREADS, 0), *start
+        size = KEPT_AT + sets * kept_bytes(work, how.keys)
     launches = *start, Launch(NAME, blocks, threads, shared, early=dynamic)
-    return with_sequences(Plan(NAME, macros, launches, Scratch(4 * dynamic)), work)
+    return with_sequences(Plan(NAME, macros, launches, Scratch(size)), work)
+
+
+def copied_bytes(work: Workload, keys: int) -> int:
+    """Of an element of the array that tiles of scores read, if copies can bring it to shared memory; else 0."""
+    score = work.score
+    if not score or (kept_sets(work, keys) and not score.changes_by(score.tile)):
+        return 0
+    return score.copied_bytes(work.Nk)
+
+
+def is_tanh(work: Workload) -> bool:
+    """Whether all scores are the tanh of what they were, times constants."""
+    return work.score is not None and not work.score.keep and "SCORE_TANH" in way_of(work.score, work.scale).macros
+
+
+def kept_sets(work: Workload, keys: int) -> int:
+    """For how many batches a launch before finds which pairs have a score, in bits: 1 where that is the same for all;
+    0 where each tile of scores finds it for itself, as few heads would share what is found."""
+    score = work.score
+    if not score or not score.keep or work.sequences or work.window or keys % KEPT_KEYS or work.Nk < LEAST_KEPT:
+        return 0
+    sets = work.batch if score.keeps_by("b") else 1
+    least = LEAST_SHARING * (2 if work.causal else 1)  # who share half of it
+    few = score.keeps_by("h") or work.batch * work.heads < least * sets
+    return 0 if few or sets * kept_bytes(work, keys) > MOST_KEPT else sets
+
+
+def row_blocks(work: Workload) -> int:
+    """Of 16 rows, in whole groups."""
+    return ceil_div(work.Nq, GROUP_ROWS) * GROUP_ROWS // KEPT_ROWS
+
+
+def kept_bytes(work: Workload, keys: int) -> int:
+    """Those of a bit for each pair, of whole tiles."""
+    return row_blocks(work) * KEPT_ROWS * ceil_div(work.Nk, keys) * keys // 8
+
+
+def ones_bytes(width: int, keys: int, stages: int) -> int:
+    """Bytes of shared memory for the ones by which tensor cores sum P: of 128 columns of V, in each of its buffers."""
+    return 128 * keys * stages if width == 128 else 2048
 
 
 def q_tiles(work: Workload) -> int:
@@ -206,9 +258,15 @@ def score_macros(work: Workload, how: Tiling, room: int) -> dict[str, int]:
     if not score:
         return {}
     macros = way_of(score, work.scale).macros | ({"SCORE_ORDERED": 1} if is_ordered(work) else {})
+    if sets := kept_sets(work, how.keys):
+        macros["SCORE_BITS"] = min(sets, 2)
+        if score.tile and not score.changes_by(score.tile):
+            macros["SCORE_TILE_BYTES"] = 0
     if work.batch > 1 and score.tile_is_of_heads:
         macros["SCORE_ACROSS"] = 1
-    if element := score.copied_bytes(work.Nk):
+    if element := copied_bytes(work, how.keys):
+        if element == 2 and score.tile_is_shared and not work.causal and ATOM < work.d <= MAX_D:
+            macros["SCORE_SECTIONS"] = 1
         row = 4 * how.keys + 32 if element == 4 else 16 * (element * how.keys // 16 | 1)
         size = (how.rows if score.tile_has_rows else how.rows // 16) * row
         if size + 16 + line_bytes(work, how) <= room:

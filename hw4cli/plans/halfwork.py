@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hw4cli.plans.formulas import FLOAT, ceil_div
-from hw4cli.plans.half import heads_together
+from hw4cli.plans.half import heads_together, ones_bytes
 from hw4cli.plans.halfmma import packed_rows
 from hw4cli.plans.plan import DeviceProperties, Launch, LaunchModel, Plan, Tile, Visit, Visits
 from hw4cli.plans.tensorwork import HALF, POLYNOMIAL_FLOPS
@@ -105,7 +105,8 @@ def _warpgroups(plan: Plan, work: Workload, copies_o: bool, group_rows: int = 0)
     steps = 16 * ceil_div(work.d, 16)
     operands = HALF * (64 * steps + m["BC"] * steps + m["BC"] * (m["COLUMNS"] + 8 * m["ONES"]))
     groups = work.batch * work.heads * ceil_div(work.Nq, 64)
-    left = HALF * groups * 64 * m["COLUMNS"] + launch.grid * 2048 * m["ONES"]  # O and ones
+    ones = ones_bytes(m["COLUMNS"], m["BC"], m.get("STAGES", 1)) if m["ONES"] else 0
+    left = HALF * groups * 64 * m["COLUMNS"] + launch.grid * ones
     by_polynomial = own * 128 * (m["BC"] // 2 * m.get("POLYNOMIAL", 0) // 16)  # of a thread's BC / 2 scores
     main = LaunchModel(
         launch.symbol,

@@ -72,6 +72,14 @@ class Score:
         """Whether the slope is 1 wherever there is a score: a bias, a mask."""
         return _number(slope_of(self.trees[0])) == 1
 
+    def changes_by(self, name: str) -> bool:
+        """Whether what becomes of a score depends on an index or an array."""
+        return _names(self.trees[0], (name,))
+
+    def keeps_by(self, name: str) -> bool:
+        """Whether it depends on one which pairs have a score."""
+        return self.trees[1] is not None and _names(self.trees[1], (name,))
+
     @property
     def texts(self) -> dict[str, str]:
         """The kernels' macros: a score of s, b, h, i, j, and its slope (kernels/score.cuh)."""
@@ -87,6 +95,10 @@ class Score:
             texts["SCORE_SIDES"] = "|".join(f"({write(bend)}<0)<<{n}" for n, bend in enumerate(bends)) or "0"
         elif self.folded.core is not change:
             texts["SCORE_CORE"] = write.float(self.folded.core)
+        if self.folded.is_tanh:
+            inner, outer = self.folded.inner, self.folded.outer
+            texts |= {"SCORE_INNER": repr(inner), "SCORE_OUTER": repr(outer)}
+            texts["SCORE_SLOPE_AFTER"] = f"(T({inner * outer!r})*score_tanh_slope(s*T({1 / outer!r})))"
         return texts | ({} if keep is None else {"SCORE_KEEPS": write(keep)})
 
     @functools.cached_property
@@ -153,6 +165,11 @@ class Score:
         """Whether that array is another one for each head, and the same for all batches."""
         reads = self._reads(self.tile)
         return any(_names(read, ("h",)) for read in reads) and not any(_names(read, ("b",)) for read in reads)
+
+    @property
+    def tile_is_shared(self) -> bool:
+        """Whether that array is the same for all heads of a batch."""
+        return bool(self.tile) and not any(_names(read, ("h",)) for read in self._reads(self.tile))
 
     def copied_bytes(self, keys: int) -> int:
         """Those of an element of that array, if it has so many keys and a row of it begins at a multiple of 16 bytes;

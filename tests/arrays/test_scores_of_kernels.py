@@ -1,5 +1,6 @@
 """Changed scores and masks in the kernels for arrays, executed on the CPU: right, and without a finding."""
 
+import re
 from dataclasses import replace
 
 import numpy as np
@@ -12,11 +13,13 @@ from hw4cli.arrays.emulated import run_half
 from hw4cli.arrays.gradients.emulated import run_backward
 from hw4cli.arrays.operand import operand
 from hw4cli.arrays.scored import Words, scored
+from hw4cli.plans import half
 from hw4cli.plans.gradients import GRADIENTS
 from hw4cli.plans.kernels16 import ENTRIES16, plan16
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.scores import Named, Score
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Span, Workload
+from hw4cli.resources import data_path
 
 pytestmark = quick_of_each(1)
 
@@ -224,6 +227,120 @@ def test_half_changes_scores_by_tiles(kind):
     there = np.isfinite(lse)
     assert (outcome.lse[~there] == -np.inf).all() and there.any()
     np.testing.assert_allclose(outcome.lse[there], lse[there], rtol=1e-5, atol=2 * SUMS[BFLOAT16] + 2**-11)
+
+
+# ---- Which pairs have a score, found before
+
+# What is asked for beside causal, the mask's shape, as kernels index it, and d.
+KEPT = {
+    "of all heads": ("", (130, 530), "i, j", 128),
+    "of a batch, causal": ("", (2, 1, 130, 530), "b, 0, i, j", 128),
+    "of keys, under a cap": ("1.5 * tanh(s / 1.5)", (2, 530), "b, j", 64),
+    "of all heads, squared": ("s * abs(s) / 3", (130, 530), "i, j", 64),
+}
+
+
+def kept_by(mask, indices, change=""):
+    """The score of pairs that a boolean mask keeps."""
+    steps = tuple(stride // mask.itemsize for stride in mask.strides)
+    return Score(change, f"mask[{indices}]", (Named("mask", "bool", mask.shape, steps),))
+
+
+@slow
+@pytest.mark.parametrize("kind", KEPT)
+def test_half_finds_once_for_all_heads_which_pairs_have_a_score(kind, monkeypatch):
+    monkeypatch.setattr(half, "LEAST_SHARING", 1)
+    change, shape, indices, d = KEPT[kind]
+    mask = np.random.default_rng(3).random(shape) < 0.3
+    mask[..., 64:384] |= mask[..., :1]  # tiles of which some rows see all
+    mask[..., 384:448] = True  # and one of which all do
+    if "squared" in kind:
+        mask[7] = False  # a row that sees no key
+    plain = Workload(BFLOAT16, 2, 2, 1, 130, 530, d, "causal" in kind, 300)
+    words = random_words(plain)
+    score = kept_by(mask, indices, change)
+    work = replace(plain, score=score)
+    assert plan16(work, DEVICES[90], "half").launches[0].symbol == "half_bits"
+    outcome = run_half(work, *words, kernel="half", cc=90, views=(mask,))
+    assert [str(finding) for finding in outcome.findings] == [] and outcome.finished
+    q, k, v = (numbers(x, BFLOAT16) for x in words)
+
+    def changed(s, b, h, i, j):
+        return Score(change).evaluate(s, {"b": b, "h": h, "i": i, "j": j, "Nq": 130, "Nk": 530}, ())[0], 1
+
+    def keep(b, h, i, j):
+        places = {"b": b, "i": i, "j": j, "0": 0 * b}
+        return visible(plain)[i, j] & mask[tuple(places[name] for name in indices.split(", "))]
+
+    o, lse, *_ = exact(q, q, k, v, changed, keep)
+    assert np.abs(numbers(outcome.o, BFLOAT16) - o).max() <= 2 * ALLOWED[BFLOAT16]
+    there = np.isfinite(lse)
+    assert (outcome.lse[~there] == -np.inf).all() and there.any()
+    np.testing.assert_allclose(outcome.lse[there], lse[there], rtol=1e-5, atol=2 * SUMS[BFLOAT16] + 2**-11)
+
+
+def test_each_tile_looks_for_pairs_itself_where_few_heads_share_what_would_be_found():
+    def starts_with_bits(indices, shape, causal=False, **sizes):
+        asked = {"batch": 2, "heads": 12, "Nq": 600, "Nk": 600, **sizes}
+        mask = np.broadcast_to(np.bool_(True), shape)
+        work = Workload(BFLOAT16, asked["batch"], asked["heads"], 1, asked["Nq"], asked["Nk"], 128, causal)
+        planned = plan16(replace(work, score=kept_by(mask, indices)), DEVICES[90], "half")
+        return planned.launches[0].symbol == "half_bits"
+
+    assert starts_with_bits("i, j", (600, 600)) and starts_with_bits("b, 0, i, j", (2, 1, 600, 600))
+    assert not starts_with_bits("0, h, i, j", (1, 12, 600, 600))
+    assert not starts_with_bits("b, 0, i, j", (2, 1, 600, 600), heads=8)
+    assert not starts_with_bits("b, 0, i, j", (2, 1, 600, 600), causal=True)  # half of the pairs are looked for in vain
+    assert not starts_with_bits("i, j", (600, 200), Nk=200)  # so few keys that it would hardly be noticed
+    assert not starts_with_bits("i, j", (1 << 17, 1 << 17), Nq=1 << 17, Nk=1 << 17)  # 2 GB of bits
+
+
+# ---- Caps, of which most scores are small
+
+
+def test_polynomials_are_as_near_to_tanh_as_is_said_of_them():
+    """In float32's arithmetic; the relative error of a number is that of one half as large and less, too, so that tiny
+    ones need not be tried."""
+    text = (data_path("kernels") / "scored.cuh").read_text(encoding="utf-8")
+    rows = [re.findall(r"-?0\.\d+(?=f)", row) for row in re.findall(r"\{([^{}]*)\}", text.partition("OF[][5] = {")[2])]
+    said = {2: 0.15, 3: 0.4, 5: 1}
+    assert [len(row) for row in rows[:4]] == [2, 3, 0, 5]
+    for terms, end in said.items():
+        x = np.linspace(2**-20, end, 1 << 18, dtype=np.float32)
+        sum_, *others = (np.float32(c) for c in reversed(rows[terms - 2]))
+        for c in others:
+            sum_ = sum_ * (x * x) + c
+        error = np.abs((x * sum_).astype(float) / np.tanh(x.astype(float)) - 1)
+        assert error.max() <= 2**-16.8
+
+
+@slow
+@pytest.mark.parametrize(("dtype", "d"), [(BFLOAT16, 128), (FLOAT16, 64)])
+@pytest.mark.parametrize("kind", ["small", "a large one", "large ones", "a maximum that moves", "a NaN"])
+def test_scores_that_were_taken_for_small_are_computed_again(kind, dtype, d):
+    """They are weighed before it is known whether they are small, of a group of 64 rows together."""
+    Nq, Nk = 130, 800
+    plain = Workload(dtype, 1, 2, 1, Nq, Nk, d)
+    q, k, v = random_words(plain)
+    cap = 60.0
+    if kind == "large ones":
+        k[:, :, 500:] = rounded(9 * numbers(k[:, :, 500:], dtype), dtype)
+    elif kind == "a NaN":
+        k[0, 0, 600] = rounded(np.float32(np.nan), dtype)
+    elif kind != "small":  # 25, beyond 0.4 of the cap; or 11
+        row = numbers(q[0, 0, 100], dtype)
+        k[0, 0, 600] = rounded(row * (25 if kind == "a large one" else 11) * d**0.5 / (row @ row), dtype)
+    score = Score(f"{cap} * tanh(s / {cap})")
+    work = replace(plain, score=score)
+    outcome = run_half(work, q, k, v, kernel="half", cc=90)
+    assert [str(finding) for finding in outcome.findings] == [] and outcome.finished
+    if kind == "a NaN":
+        assert np.isnan(numbers(outcome.o, dtype)).all()
+        return
+    right = [numbers(x, dtype) for x in (q, q, k, v)]
+    o, lse, *_ = exact(*right, lambda s, *_: (cap * np.tanh(s / cap), 1), lambda b, h, i, j: (b + h + i + j) >= 0)
+    assert np.abs(numbers(outcome.o, dtype) - o).max() <= 2 * ALLOWED[dtype]
+    np.testing.assert_allclose(outcome.lse, lse, rtol=2**-16.8, atol=2 * SUMS[dtype])
 
 
 # ---- Lines, as half computes them

@@ -148,6 +148,30 @@ def test_causal_masks_and_windows_go_with_them(torch, dtype, d, causal, window, 
         assert_right(found, right_of(case, arrays, seen=visible(Nq, Nk, causal, window)), dtype)
 
 
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize(("dtype", "d"), [(BFLOAT16, 128), (FLOAT16, 64)])
+def test_masks_that_many_heads_share_are_right(torch, dtype, d, causal):
+    """`half` finds once which pairs have a score; of one size a mask for each batch, which fewer heads share."""
+    torch.manual_seed(0)
+    for Nq, Nk, masks in ((600, 777, 1), (1000, 1100, 2)):
+        draw = {"device": "cuda", "dtype": getattr(torch, dtype)}
+        q, k, v = (torch.randn(2, 12, n, d, **draw) for n in (Nq, Nk, Nk))
+        mask = torch.rand(masks, 1, Nq, Nk, device="cuda") < 0.5
+        mask[..., 128:320] = True  # tiles of which no pair is left out
+        mask[:, :, 7] = False  # a row that sees no key
+        for cap in (None, 20.0):
+            asked = {"causal": causal, "attn_mask": mask, **({"softcap": cap} if cap else {})}
+            o = attention(q, k, v, **asked)
+            assert torch.equal(o, attention(q, k, v, **asked))
+            seen = torch.arange(Nk, device="cuda") <= torch.arange(Nq, device="cuda")[:, None] + Nk - Nq
+            for b, h in ((0, 0), (1, 5), (1, 11)):
+                s = q[b, h].double() @ k[b, h].double().T / d**0.5
+                s = (cap * (s / cap).tanh() if cap else s).masked_fill(~mask[b % masks, 0], -np.inf)
+                right = (s.masked_fill(~seen, -np.inf) if causal else s).softmax(1).nan_to_num() @ v[b, h].double()
+                allowed = {FLOAT16: 2**-9, BFLOAT16: 2**-6}[dtype] * right.abs().max().item()
+                assert (o[b, h].double() - right).abs().max().item() <= allowed, (b, h, cap)
+
+
 @pytest.mark.parametrize("kernel", [name for name in KERNELS16 if ENTRIES16[name].scores])
 def test_each_kernel_of_16_bits_changes_scores(torch, gpu, kernel):
     if kernel == "half" and not gpu.props.warpgroups:

@@ -8,6 +8,7 @@
 #define ARCH __CUDA_ARCH__
 
 inline float exp2_fast(float x) { return exp2f(x); }
+inline float log2_fast(float x) { return log2f(x); }
 inline float fma_saturated(float a, float b, float c) {
     const float x = fmaf(a, b, c);
     return x > 0 ? fminf(x, 1) : 0;
