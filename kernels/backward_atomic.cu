@@ -12,7 +12,7 @@
 #include "backward_once.cuh"
 
 extern "C" __global__ void LAUNCH_BOUNDS backward_stats(const __grid_constant__ TiledParams p) { prepare<false>(p); }
-extern "C" __global__ void __launch_bounds__(Streams::BLOCK, 1) backward_atomic(const __grid_constant__ TiledParams p) {
+extern "C" __global__ void __launch_bounds__(THREADS_OF_ONCE, 1) backward_atomic(const __grid_constant__ TiledParams p) {
     one_pass<false>(p);
 }
 extern "C" __global__ void __launch_bounds__(256) backward_round(const __grid_constant__ TiledParams p) {

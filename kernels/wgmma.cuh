@@ -87,11 +87,14 @@ __device__ __forceinline__ void wgmma(float (&c)[8][4], const unsigned* a, unsig
                  : IN32(c) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
 
-// c = a b, or, where `add`, c += a b: 64 columns; both from shared memory, a's rows one after the other (MN-major).
-__device__ __forceinline__ void wgmma_rows_of_a(float (&c)[8][4], unsigned long long a, unsigned long long b, int add) {
-    asm volatile("{.reg .pred p; setp.ne.b32 p, %34, 0; " WGMMA(64) C32 "}, %32, %33, p, 1, 1, 1, 0;}"
-                 : IN32(c) : "l"(a), "l"(b), "r"(add));
-}
+// c = a b, or, where `add`, c += a b: 64 or 80 columns; both from shared memory, a's rows one after the other (MN-major).
+#define WGMMA_ROWS_OF_A(N, REGISTERS, u, v, w)                                                                       \
+    __device__ __forceinline__ void wgmma_rows_of_a(float (&c)[N / 8][4], unsigned long long a, unsigned long long b, int add) { \
+        asm volatile("{.reg .pred p; setp.ne.b32 p, %" #w ", 0; " WGMMA(N) C##REGISTERS "}, %" #u ", %" #v           \
+                     ", p, 1, 1, 1, 0;}" : IN##REGISTERS(c) : "l"(a), "l"(b), "r"(add));                             \
+    }
+WGMMA_ROWS_OF_A(64, 32, 32, 33, 34)
+WGMMA_ROWS_OF_A(80, 40, 40, 41, 42)
 
 // c += a b, a from registers, b's rows one after the other (MN-major).
 #define WGMMA_ROWS(N, REGISTERS, u, v, w, x, y)                                                                      \

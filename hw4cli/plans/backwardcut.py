@@ -5,9 +5,10 @@ from typing import NamedTuple
 
 from hw4cli.plans import backwardwgmma as hopper
 from hw4cli.plans.formulas import FLOAT, ceil_div
-from hw4cli.problem.workload import Workload
+from hw4cli.problem.workload import MAX_D, Workload
 
 KEYS = 2 * hopper.OWNED  # that a block owns
+LARGE_TILE = 80  # rows of Q, of 128 columns
 # Bytes of sums of dQ of heads worked on together: of shared heads, of others; of more than 16 heads without a mask,
 # or 8 with one. The best on an H200, with a mask on an H100.
 SHARED_SUMS, OWN_SUMS, MANY_SUMS = 1 << 26, 1 << 24, 1 << 23
@@ -84,8 +85,17 @@ def _powers(most: int) -> list[int]:
 
 
 def tile_rows(work: Workload) -> int:
-    """Rows of a tile of Q: two groups of four warps compute 64 x 64 numbers of dQ each."""
+    """Rows of a tile of Q: two groups of four warps compute 64 x 64 numbers of dQ each; or more where all keys are
+    there and seen, which leaves registers for it."""
+    whole = is_plain(work) and not work.causal and work.Nk % KEYS == 0
+    if hopper.columns(work) == MAX_D and whole and work.Nq >= MANY_ROWS:
+        return LARGE_TILE
     return KEYS * hopper.OWNED // hopper.columns(work)
+
+
+def is_plain(work: Workload) -> bool:
+    """Whether there is no mask but a causal one, one length, and no changed score."""
+    return not (work.window or work.sequences or work.score)
 
 
 def usual_chains(work: Workload) -> int:

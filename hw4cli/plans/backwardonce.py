@@ -2,11 +2,22 @@
 that they are passed."""
 
 from collections.abc import Callable
+from typing import NamedTuple
 
 from hw4cli.errors import MachineError
 from hw4cli.plans import backwardwgmma as hopper
 from hw4cli.plans.backward import Arrays
-from hw4cli.plans.backwardcut import KEYS, Cut, best_cut, part_bytes, section, sum_bytes, tile_rows
+from hw4cli.plans.backwardcut import (
+    KEYS,
+    LARGE_TILE,
+    Cut,
+    best_cut,
+    is_plain,
+    part_bytes,
+    section,
+    sum_bytes,
+    tile_rows,
+)
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.launch import Box
 from hw4cli.plans.plan import DeviceProperties, Launch, Plan, Scratch
@@ -15,12 +26,42 @@ from hw4cli.problem.workload import Workload
 
 NAME = "backward_once"
 ATOMIC = "backward_atomic"  # its twin, which adds to dQ in any order
-STAGES, SUMS = 2, 2  # buffers for tiles of Q and dO, and of dQ
+STAGES = 2  # buffers for tiles of Q and dO
 # Blocks of 8 queries whose weights are summed up early, by columns and without or with a mask: the fastest on an H200.
 EARLY = {64: (4, 6), 128: (8, 2)}
 MOST_EARLY = 6  # of sequences of several lengths, and where a tile misses keys: more would take too many registers
+APART_ROWS = 1024  # with a mask; as measured on an H200
+EARLY_OF_LARGE = 2  # of tiles of LARGE_TILE rows, whose registers are full
 ROUND_THREADS = 256
 ADDED_COLUMNS = 32  # of dK or dV, that a block adds up
+
+
+class Blocks(NamedTuple):
+    """How a block adds to dQ: `sums` buffers for tiles of it, and `adders`, threads that add them by turns; `apart`: a
+    third group of four warps computes dQ."""
+
+    sums: int
+    adders: int
+    apart: bool
+
+    @property
+    def macros(self) -> dict[str, int]:
+        """What the kernel's file is compiled with."""
+        return {f"ONCE_{field.upper()}": int(getattr(self, field)) for field in self._fields}
+
+
+def blocks_of(work: Workload) -> Blocks:
+    """Large tiles leave room for one buffer of dQ; a group apart waits for additions unless there are three."""
+    if is_apart(work):
+        return Blocks(3, 3, True)
+    return Blocks(1 if tile_rows(work) == LARGE_TILE else 2, 2, False)
+
+
+def is_apart(work: Workload) -> bool:
+    """Whether a third group computes dQ, for which there are registers at 64 columns: faster but where many causal
+    rows wait for each other's additions."""
+    masked = work.causal and work.Nq > APART_ROWS
+    return hopper.columns(work) == hopper.OWNED and is_plain(work) and not masked
 
 
 def plan(work: Workload, props: DeviceProperties, tile: Cut | None = None, name: str = NAME) -> Plan:
@@ -33,20 +74,28 @@ def plan(work: Workload, props: DeviceProperties, tile: Cut | None = None, name:
     if work.window and cut.parts > 1:
         raise MachineError(f"kernel {name} computes windows of keys without parts of heads or rows")
     width, rows = hopper.columns(work), tile_rows(work)
-    macros = {**hopper.common_macros(work), "ONCE_TILE": rows, "ONCE_STAGES": STAGES, "ONCE_SUMS": SUMS}
+    blocks = blocks_of(work)
+    macros = {**hopper.common_macros(work), "ONCE_TILE": rows, "ONCE_STAGES": STAGES, **blocks.macros}
     ends = [span.keys for span in work.sequences] or [work.Nk]
-    early, missing = EARLY[width][work.causal], any(end % KEYS for end in ends)
+    missing = any(end % KEYS for end in ends)
+    early = EARLY_OF_LARGE if rows == LARGE_TILE else EARLY[width][work.causal]
     macros |= {"ONCE_EARLY": min(early, MOST_EARLY) if work.sequences or missing else early, "MISSING": int(missing)}
     streams = hopper.Pass(2, rows, STAGES)
     # Behind the tiles: barriers of dQ and of dS, numbers of tasks, and what sequences need.
-    before = streams.shared(2 * width, stats=True) + 16 * (SUMS + 2) + 16 + hopper.cleared_bytes(work)
-    shared = ceil_div(before, 1024) * 1024 + 2 * KEYS * rows * 2 + SUMS * rows * width * FLOAT
+    before = (
+        streams.shared(2 * width, stats=True)
+        + 16 * (blocks.adders * (1 + blocks.apart) + 2)
+        + 16
+        + hopper.cleared_bytes(work)
+    )
+    weights = 2 * KEYS * (hopper.OWNED if blocks.apart else rows) * 2  # dS, twice
+    shared = ceil_div(before, 1024) * 1024 + weights + blocks.sums * rows * width * FLOAT
     tiles, split = ceil_div(work.Nk, KEYS), work.batch * work.kv_heads - cut.first
     own = (cut.first + split * cut.parts) * tiles if cut.parts > 1 else work.key_tiles(KEYS)
     added = split * tiles * 2 * width // ADDED_COLUMNS if cut.parts > 1 else 0
     launches = (
         hopper.stats_launch(work, rows),
-        Launch(name, min(props.sms, own), streams.threads, shared),
+        Launch(name, min(props.sms, own), streams.threads + 128 * blocks.apart, shared),
         Launch("backward_round", work.row_tiles(rows) + added, ROUND_THREADS, 0),
     )
     planned = Plan(name, macros, launches, scratch(work, cut), cut=cut)

@@ -137,8 +137,17 @@ def one_pass(plan: Plan, work: Workload, props: DeviceProperties, atomic: bool =
     written += parts - keys
     tasks = (how.first + (heads - how.first) * how.parts) * ceil_div(work.Nk, cut.KEYS)
     columns, computed = plan.macros["COLUMNS"], _by_groups(plan, 4, 2 * passes.tiles, streamed, adds=True)
-    computed["tensor_flops"] += 2 * tasks * 2 * hopper.OWNED * (columns * streamed + hopper.OWNED * cut.KEYS)
-    computed["operands"] += 2 * tasks * HALF * (columns * (hopper.OWNED + streamed) + 2 * hopper.OWNED * cut.KEYS)
+    if plan.macros["ONCE_APART"]:
+        # Scores of half a tile ahead, with K from registers: read once a task. V is read for each half.
+        half = streamed // 2
+        computed["tensor_flops"] += 2 * tasks * 2 * hopper.OWNED * columns * half
+        computed["operands"] += 2 * tasks * HALF * columns * half
+        computed["shared"] += 2 * tasks * HALF * columns * hopper.OWNED
+    else:
+        numbers = streamed * columns // 2  # of dQ
+        computed["tensor_flops"] += 2 * tasks * 2 * (hopper.OWNED * columns * streamed + numbers * cut.KEYS)
+        of_scores, of_dq = columns * (hopper.OWNED + streamed), (hopper.OWNED + numbers // hopper.OWNED) * cut.KEYS
+        computed["operands"] += 2 * tasks * HALF * (of_scores + of_dq)
     # How far blocks are apart is not followed where queries of heads that share keys pass, or work is cut.
     followed = work.heads == work.kv_heads and how.parts == 1
     passes = replace(
@@ -261,7 +270,7 @@ def _by_groups(
     plan: Plan, count: int, tiles: int, streamed: int, adds: bool = False, together: bool = False
 ) -> dict[str, Any]:
     """What groups of 64 owned rows compute of so many tiles: S and dP from shared memory alone, sums with P and dS in
-    registers; `adds`: dQ too, 64 x 64 numbers of it. Of a tile of queries, each warp's threads read two numbers of each
+    registers; `adds`: dQ too, half of it. Of a tile of queries, each warp's threads read two numbers of each
     row; where dQ is added, they leave dS and their part of dQ. Two groups with the same rows (`together`) both read
     these numbers, and P passes from one to the other."""
     columns, values = plan.macros["COLUMNS"], hopper.value_columns(plan)
@@ -270,9 +279,10 @@ def _by_groups(
     flops = (of_scores + of_sums) * 2 * hopper.OWNED * streamed
     accesses = 0 if count == 3 else WARPS * streamed // 2
     if adds:
-        operands += HALF * 2 * hopper.OWNED * cut.KEYS
-        flops += 2 * hopper.OWNED * hopper.OWNED * cut.KEYS
-        accesses += (HALF * hopper.OWNED * streamed + FLOAT * hopper.OWNED * hopper.OWNED) // WAVEFRONT
+        part = streamed * columns // 2  # numbers of dQ, in columns of 64
+        operands += HALF * (hopper.OWNED + part // hopper.OWNED) * cut.KEYS
+        flops += 2 * part * cut.KEYS
+        accesses += (HALF * hopper.OWNED * streamed + FLOAT * part) // WAVEFRONT
     if together:
         accesses += accesses + 2 * HALF * hopper.OWNED * streamed // WAVEFRONT
     return {

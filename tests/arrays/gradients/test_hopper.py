@@ -81,7 +81,9 @@ def test_every_order_of_threads_and_every_number_of_blocks_gives_the_same_bits(k
 @pytest.mark.parametrize("kernel", [*KERNELS, ATOMIC.name])
 @pytest.mark.parametrize(("dtype", "causal"), [(FLOAT16, False), (BFLOAT16, True)])
 @pytest.mark.parametrize("d", [64, 128])
-@pytest.mark.parametrize("rows", [1024, 1000])  # of the last tile, all keys are there, or some are missing
+@pytest.mark.parametrize(
+    "rows", [1024, 1000, 4096]
+)  # of the last tile, all keys are there, or some are missing; many rows
 def test_no_register_spills_and_products_run_side_by_side(kernel, dtype, d, causal, rows):
     planned = choice.plan(Workload.square(dtype, 1, 4, rows, d, causal), HOPPER, kernel)
     options = (*OPTIONS, *planned.options, "--ptxas-options=-v")
@@ -170,3 +172,28 @@ def test_keys_that_are_not_there_weigh_nothing_however_small_the_scores(kernel, 
     work = Workload(BFLOAT16, 1, 1, 1, rows, 90, 64, causal, 0)
     do, q, k, v = operands(work)
     assert_right(work, given=[do, 0.3 * q + 8, 0.3 * k - 8, v], allowed=0.1, kernel=kernel, cc=90)
+
+
+@slow
+@pytest.mark.parametrize(
+    "work",
+    [
+        Workload(BFLOAT16, 1, 1, 1, 4200, 128, 128),  # tiles of 80 queries, the last of which are not all there
+        Workload(FLOAT16, 1, 1, 1, 1100, 256, 64, True, -900),  # the groups that own keys compute dQ, too
+    ],
+    ids=str,
+)
+def test_gradients_of_many_rows_are_right(work):
+    assert_right(work, kernel=ONCE.name, cc=90)
+
+
+def test_a_third_group_and_large_tiles_are_taken_where_they_were_faster():
+    def of(work):
+        planned = choice.plan(work, HOPPER, ONCE.name)
+        return planned.macros["ONCE_APART"], planned.macros["ONCE_TILE"], planned.launches[1].block
+
+    short, long, wide = (Workload.square(BFLOAT16, 2, 16, *sizes) for sizes in ((1024, 64), (8192, 64), (8192, 128)))
+    assert of(short) == of(replace(short, causal=True)) == of(long) == (1, 128, 512)
+    assert of(replace(long, causal=True)) == of(replace(short, window=300)) == (0, 128, 384)
+    assert of(wide) == (0, 80, 384)
+    assert of(replace(wide, causal=True)) == of(replace(wide, Nk=8100)) == of(replace(wide, Nq=2048)) == (0, 64, 384)
