@@ -23,7 +23,7 @@ def keeping(build, folder):
     def kept(self, source, name, options, cc):
         if any(option.startswith(("-I", "--include-path")) for option in options):  # the text is not all that counts
             return build(self, source, name, options, cc)
-        key = repr((self._library._name, self.version, source, name, options, cc))
+        key = repr((self._library._name, self.version, self.known(), source, name, options, cc))
         path = folder / f"nvrtc-{hashlib.sha256(key.encode()).hexdigest()[:24]}"
         if path.exists():
             return pickle.loads(path.read_bytes())
