@@ -38,6 +38,11 @@ __device__ __forceinline__ void copy_bulk(unsigned to, const void* from, unsigne
 __device__ __forceinline__ void prefetch_bulk(const void* from, unsigned bytes) {
     asm volatile("cp.async.bulk.prefetch.L2.global [%0], %1;" ::"l"(from), "r"(bytes) : "memory");
 }
+// The same for what is read once: it leaves that cache first.
+__device__ __forceinline__ void prefetch_bulk_once(const void* from, unsigned bytes) {
+    asm volatile("{.reg .b64 policy; createpolicy.fractional.L2::evict_first.b64 policy, 1.0; "
+                 "cp.async.bulk.prefetch.L2.global.L2::cache_hint [%0], %1, policy;}" ::"l"(from), "r"(bytes) : "memory");
+}
 // Copies whole 16-byte chunks from shared to global memory; add_bulk: adds float32 to those that are there. A thread's
 // copies since the last call of bulk_commit are a group; wait until all have read shared memory, or have taken place.
 template <unsigned BYTES> __device__ __forceinline__ void store_bulk(void* to, unsigned from) {

@@ -11,7 +11,7 @@
 //           touched, the longest tiles come first, each for the block that is free (half_start begins to count them), and only
 //           tiles at the diagonal pay for a mask. SCORE_BITS: half_bits finds before which pairs have a score.
 // Shared:   Q_BUFFERS of Q, 128 BR bytes for each 64 columns, from where O leaves, too (COPIES_O); STAGES tiles of K and of V, 128 BC
-//           bytes for each 64 columns; ones, above 64 columns behind each tile of V; barriers.
+//           bytes for each 64 columns; ones, above 64 columns behind each tile of V; barriers, and where the tiles of rows lie.
 // Limits:   Compute capability 9.0 and no other. d a multiple of 8 up to 256, above 128 with two consumers and one buffer of Q; rows of
 //           16-byte chunks. V and O may have another number of columns, DV.
 // Source:   Shah et al., FlashAttention-3 (2024): warp specialization, ping-pong, and scores one tile ahead; FlashAttention-4's lazy
@@ -36,8 +36,8 @@ __device__ __forceinline__ unsigned* kept_bits(const HalfParams& p) { return (un
 constexpr unsigned K_AT = Q_BUFFERS * Q_BYTES, V_AT = K_AT + STAGES * TILE_BYTES, ONES_AT = V_AT + STAGES * V_BYTES;
 constexpr unsigned FULL_Q = ONES_AT + (ONES && !OWN_ONES ? ONES_BYTES : 0), EMPTY_Q = FULL_Q + 8 * Q_BUFFERS;  // barriers
 constexpr unsigned K_RING = EMPTY_Q + 8 * Q_BUFFERS, V_RING = K_RING + 16 * STAGES;  // barriers: full ones, then empty ones
-constexpr unsigned TAKEN_AT = V_RING + 16 * STAGES;  // of each buffer of Q, the tile's number
-constexpr unsigned CLEARED = TAKEN_AT + ceil_div(Q_BUFFERS, 2) * 8;  // SEQUENCES: a barrier of all consumers
+constexpr unsigned TILES_AT = V_RING + 16 * STAGES;  // of each buffer of Q, the tile
+constexpr unsigned CLEARED = TILES_AT + ceil_div(Q_BUFFERS * sizeof(RowTile), 8) * 8;  // SEQUENCES: a barrier of all consumers
 constexpr unsigned SCORES_AT = ceil_div(CLEARED + (SEQUENCES ? 8 : 0), 16) * 16;  // SCORE_SHARED: a tile of its array
 constexpr unsigned PEAKS_AT = SCORES_AT + SCORE_SHARED + BC * 32 + BR * 32;  // SCORE_RISES: behind columns of K and Q; of each buffer of Q
 static_assert(BR == 64 * GROUPS && THREADS == 128 * (GROUPS + 1), "a consumer for each 64 rows, and a producer");
@@ -49,6 +49,14 @@ __device__ __forceinline__ int next_tile(const HalfParams& p, int round) {
     if (round == 0) return blockIdx.x;
     if (round == 1) griddep_wait();
     return gridDim.x + atomicAdd(p.taken, 1);
+}
+
+// A tile of rows from shared memory, the same for all lanes: read by the one that will arrive where it is not needed any more.
+__device__ __forceinline__ RowTile handed_over(const RowTile& from) {
+    RowTile t;
+    UNROLL for (int n = 0; n < sizeof t / 4; n++)
+        ((int*)&t)[n] = SHFL(threadIdx.x % 32 == 0 ? ((const int*)&from)[n] : 0, 0);
+    return t;
 }
 
 extern __shared__ __align__(1024) float4 shared[];
@@ -87,7 +95,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
     const unsigned base = shared_start(shared), full_q = base + FULL_Q, empty_q = base + EMPTY_Q;
     const Tiles<SUBTILES, TILE_BYTES> K{base + K_AT, base + K_RING, base + K_RING + 8 * STAGES};
     const Tiles<V_SUBTILES, V_BYTES> V{base + V_AT, base + V_RING, base + V_RING + 8 * STAGES};
-    int *taken = (int*)((char*)shared + TAKEN_AT), *peaks = (int*)((char*)shared + PEAKS_AT);
+    RowTile* const tiles = (RowTile*)((char*)shared + TILES_AT);
+    int* const peaks = (int*)((char*)shared + PEAKS_AT);
     const int group = warpgroup_index();
     if (threadIdx.x == 0) {
         for (int n = 0; n < Q_BUFFERS; n++) mbarrier_init<1>(full_q + 8 * n), mbarrier_init<4 * GROUPS>(empty_q + 8 * n);
@@ -108,13 +117,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         for (unsigned round = 0;; round++) {
             const unsigned buffer = round % Q_BUFFERS, full = full_q + 8 * buffer, to = base + buffer * Q_BYTES;
             const int n = next_tile(p, round);
+            const RowTile t = n < p.tiles ? row_tile(p, n) : RowTile{};  // without tiles of keys: there is none
             mbarrier_wait(empty_q + 8 * buffer, round / Q_BUFFERS % 2 ^ 1);
-            taken[buffer] = n;
+            tiles[buffer] = t;
             if (n >= p.tiles) return mbarrier_arrive(full);
             int peak = 0;
-            if (SCORE_ORDERED) peak = peaks[buffer] = peak_of(p, row_tile(p, n));
+            if (SCORE_ORDERED) peak = peaks[buffer] = peak_of(p, t);
             mbarrier_expect<Q_BYTES>(full);
-            const RowTile t = row_tile(p, n);
             const int kv_head = t.head / p.group;
             UNROLL for (int c = 0; c < SUBTILES; c++) copy_box(to + c * BR * 128, p.q, c * 64, t.first_row() + t.row0, t.head, t.batch, full);
 #pragma unroll 1
@@ -158,6 +167,13 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         return at;
     };
     auto skip_tiles = [&](const HalfWork& w, const RowTile& t, int j, int end) {  // that only other groups see: hand on the turn
+        // Each is some group's, which waits for it; when the last one is there, all were asked for, and none is released too soon.
+        if (!TURNS && !SEQUENCES && end - j <= STAGES && (!WINDOW || t.row0 >= 0)) {
+            if (j < end) V.wait(consumed + end - 1);
+#pragma unroll 1
+            for (; j < end; j++) K.release(consumed + j), V.release(consumed + j);
+            return;
+        }
 #pragma unroll 1
         for (; j < end; j++) {
             if (j > 0) begin_turn(), end_turn();
@@ -170,9 +186,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
     for (unsigned round = 0;; round++) {
         const unsigned buffer = round % Q_BUFFERS, q_at = base + buffer * Q_BYTES + mine * 64 * 128;
         mbarrier_wait(full_q + 8 * buffer, round / Q_BUFFERS % 2);
-        const int n = SHFL(threadIdx.x % 32 == 0 ? taken[buffer] : 0, 0);  // read by the lane that will arrive
-        if (n >= p.tiles) return release_q_before(round);
-        const RowTile t = row_tile(p, n);
+        const RowTile t = handed_over(tiles[buffer]);
+        if (t.key_tiles == 0) return release_q_before(round);
         const HalfWork& w = work_of(p, t);
         const int group_row = t.row0 + mine * 64, row0 = group_row + threadIdx.x / 32 % 4 * 16 + threadIdx.x % 32 / 4;
         const int key_tiles = CAUSAL ? min(t.key_tiles, key_tiles_of(w, group_row + 63)) : t.key_tiles;

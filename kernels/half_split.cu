@@ -1,13 +1,14 @@
 // half_split: 16-bit attention of few rows and many keys (decoding): the keys are split, at the speed of the memory.
 //
 // Idea:     Flash-decoding. The rows of all heads that share a head of K and V are rows of one tile, so that K and V are read
-//           once. Each warp of a block takes SUB keys in turn, with a ring of copies of its own: no warp waits for another until
-//           the warps put O together. half_split_combine puts the splits together, in their order: the same bits every time.
+//           once. Each team of a block, a warp or two, takes SUB keys in turn, with a ring of copies of its own: no team waits for
+//           another until they put O together; of two warps each has half of the rows. half_split_combine puts the splits
+//           together, in their order: the same bits every time.
 //           On 9.0 both are launched early, and wait for what came before; meanwhile the first keys come to the L2 cache.
 //           ONCE: one tile of rows reads K and V, which leave the L2 cache first.
-// Geometry: batches * kv_heads * ceil(group Nq / BR) * splits blocks of BR = 16 MI rows; then a block to a row.
-// Shared:   w (BR + 2 STAGES SUB) bytes for each warp's ring and Q, w = 2 d rounded up to 64, 128, 256 or 512; then the same memory
-//           for the warps' O, 4 (d + 8) BR bytes a warp; 8 BR bytes a warp for m and l. Then 4 (d + 4) bytes a warp.
+// Geometry: batches * kv_heads * ceil(group Nq / BR) * splits blocks of BR = 16 MI TEAM rows; then a block to a row.
+// Shared:   w (BR + 2 STAGES SUB) bytes for each team's ring and Q, w = 2 d rounded up to 64, 128, 256 or 512; then the same memory
+//           for the teams' O, 4 (d + 8) BR bytes a team; 8 BR bytes a team for m and l. Then 4 (d + 4) bytes a warp.
 // Limits:   As half_mma. Scratch for splits > 1: 4 (d + 1) bytes for each row and split.
 // Source:   Dao, Haziza, Massa, Sizov, Flash-Decoding (2023).
 // Before:   half_mma, which would leave all but a few multiprocessors idle.
@@ -20,12 +21,16 @@ struct HalfSplitParams : HalfMatrices, HalfWork {
     float* partial_lse;  // log2 of the sum of exponentials of each split of each row
 };
 
-constexpr int WARPS = THREADS / 32;
-constexpr unsigned TILE = SUB * ROW, RING = STAGES * 2 * TILE, O_ROW = 4 * (D + 8);  // rows lie eight banks apart
-constexpr unsigned STATS_AT = BR * (ROW > WARPS * O_ROW ? ROW : WARPS * O_ROW) > BR * ROW + WARPS * RING
-                                  ? BR * WARPS * O_ROW : BR * ROW + WARPS * RING;
+#ifndef TEAM  // warps that take the same keys, each for its own 16 MI rows: one, or two
+#define TEAM 1
+#endif
 
-static_assert(BR == 16 * MI && STAGES >= 2, "all warps have the same rows; a stage is filled while another is used");
+constexpr int TEAMS = THREADS / 32 / TEAM;
+constexpr unsigned TILE = SUB * ROW, RING = STAGES * 2 * TILE, O_ROW = 4 * (D + 8);  // rows lie eight banks apart
+constexpr unsigned STATS_AT = BR * (ROW > TEAMS * O_ROW ? ROW : TEAMS * O_ROW) > BR * ROW + TEAMS * RING
+                                  ? BR * TEAMS * O_ROW : BR * ROW + TEAMS * RING;
+
+static_assert(BR == 16 * MI * TEAM && STAGES >= 2, "all teams have the same rows; a stage is filled while another is used");
 static_assert(!(SEQUENCES && PREFETCHED), "where a sequence's keys lie is read from a table, which may not be there yet");
 
 extern __shared__ __align__(1024) float4 shared[];
@@ -61,16 +66,16 @@ __device__ __forceinline__ void store(const HalfSplitParams& p, int batch, const
     if (p.lse && column == 0) p.lse[(long long)(batch * p.heads + row.head) * p.LSE_ROWS + row.i] = lse * LN2;
 }
 
-// The sums of all warps for a row, put together: m and l.
+// The sums of all teams for a row, put together: m and l.
 struct Merged {
     float shift, l;
     __device__ __forceinline__ Merged(unsigned stats, int row) : shift(MINUS_INFINITY), l(0) {
-        float2 x[WARPS];
-        UNROLL for (int w = 0; w < WARPS; w++) {
+        float2 x[TEAMS];
+        UNROLL for (int w = 0; w < TEAMS; w++) {
             x[w] = load_shared2(stats + (w * BR + row) * 8);
             if (x[w].y != 0) shift = fmaxf(shift, x[w].x);
         }
-        UNROLL for (int w = 0; w < WARPS; w++) if (x[w].y != 0) l = fmaf(exp2_fast(x[w].x - shift), x[w].y, l);
+        UNROLL for (int w = 0; w < TEAMS; w++) if (x[w].y != 0) l = fmaf(exp2_fast(x[w].x - shift), x[w].y, l);
     }
     __device__ __forceinline__ float lse() const { return l == 0 ? MINUS_INFINITY : shift + log2f(l); }
 };
@@ -81,35 +86,38 @@ template <int COUNT>
 __device__ __forceinline__ void prefetch_rows(const Matrix<const unsigned short>& m, int batch, int head, int first, int end) {
 #if ARCH >= 900
     const unsigned short* from = m.data + batch * m.batch + head * m.head;
-    for (int row = first + threadIdx.x % 32; row < min(end, first + COUNT); row += 32) prefetch_bulk(from + row * m.row, 2 * D);
+    for (int row = first + threadIdx.x % 32; row < min(end, first + COUNT); row += 32)
+        ONCE ? prefetch_bulk_once(from + row * m.row, 2 * D) : prefetch_bulk(from + row * m.row, 2 * D);
 #endif
 }
 
 // One of the splits of the keys of a unit: packed rows of a batch, from row0 on, with a head of K and V.
 __device__ __forceinline__ void split_keys(const HalfSplitParams& p, int row0, int split, int unit, int batch, int kv_head) {
     const int rows = p.group * p.Nq;
-    const int warp = threadIdx.x / 32, lane = threadIdx.x % 32;
-    const unsigned base = shared_address(shared), ring = base + BR * ROW + warp * RING, stats = base + STATS_AT;
+    const int team = threadIdx.x / 32 / TEAM, member = threadIdx.x / 32 % TEAM, lane = threadIdx.x % 32, warp_row = member * 16 * MI;
+    const unsigned base = shared_address(shared), ring = base + BR * ROW + team * RING, stats = base + STATS_AT;
 
     const int first_row = row0 / p.group, last_row = (min(rows, row0 + BR) - 1) / p.group, keys = keys_of(p, last_row);
     const int hidden = WINDOW ? max(0, min(first_key_of(p, first_row), keys)) / SUB : 0;  // parts that no row sees
     const int parts = max(0, ceil_div(keys, SUB)) - hidden, share = parts / p.splits, more = parts - share * p.splits;
-    const int first_part = hidden + share * split + min(split, more) + warp;
+    const int first_part = hidden + share * split + min(split, more) + team;
     const int last_part = hidden + share * (split + 1) + min(split + 1, more);
-    const int mine = max(0, ceil_div(last_part - first_part, WARPS));
+    const int mine = max(0, ceil_div(last_part - first_part, TEAMS));
     const Rows<32, ONCE> K(p.k, batch, kv_head, first_part * SUB), V(p.v, batch, kv_head, first_part * SUB);
     auto fetch = [&](int n) {
         if (n < mine) {
             const unsigned to = ring + n % STAGES * 2 * TILE;
             Rows<32, ONCE> k = K, v = V;
-            k.from += n * WARPS * SUB * p.k.row, v.from += n * WARPS * SUB * p.v.row;
-            const int left = p.Nk - (first_part + n * WARPS) * SUB;
-            k.copy<SUB>(to, p.k.row, left), v.copy<SUB>(to + TILE, p.v.row, left);
+            k.from += n * TEAMS * SUB * p.k.row, v.from += n * TEAMS * SUB * p.v.row;
+            const int left = p.Nk - (first_part + n * TEAMS) * SUB;
+            if (member == 0) k.copy<SUB>(to, p.k.row, left);
+            if (member == TEAM - 1) v.copy<SUB>(to + TILE, p.v.row, left);
         }
     };
     UNROLL for (int n = 0; n < PREFETCHED; n++) if (n < mine) {
-        const int first = (first_part + n * WARPS) * SUB;
-        prefetch_rows<SUB>(p.k, batch, kv_head, first, p.Nk), prefetch_rows<SUB>(p.v, batch, kv_head, first, p.Nk);
+        const int first = (first_part + n * TEAMS) * SUB;
+        if (member == 0) prefetch_rows<SUB>(p.k, batch, kv_head, first, p.Nk);
+        if (member == TEAM - 1) prefetch_rows<SUB>(p.v, batch, kv_head, first, p.Nk);
     }
     // In each block, before it reads Q, K or V or writes O or scratch, from which the call before may still be reading; and before
     // griddep_launch, so that what half_split_combine finds there is of this call.
@@ -127,7 +135,7 @@ __device__ __forceinline__ void split_keys(const HalfSplitParams& p, int row0, i
     griddep_launch();
     copies_wait<STAGES - 2>();
     __syncthreads();
-    Products b(base);
+    Products b(base + warp_row * ROW);
     b.load_q();
     RowState r[MI];
     Seen seen[MI][2];  // the keys that this thread's rows see
@@ -135,19 +143,19 @@ __device__ __forceinline__ void split_keys(const HalfSplitParams& p, int row0, i
         zero(r[i]);
         UNROLL for (int e = 0; e < 4; e++) r[i].l[e] = 0;
         UNROLL for (int h = 0; h < 2; h++)
-            r[i].shift[h] = 0, seen[i][h] = seen_of(p, (row0 + i * 16 + h * 8 + lane / 4) / p.group, 0);
+            r[i].shift[h] = 0, seen[i][h] = seen_of(p, (row0 + warp_row + i * 16 + h * 8 + lane / 4) / p.group, 0);
     }
 #pragma unroll 1
     for (int n = 0; n < mine; n++) {
         copies_wait<STAGES - 2>();
-        __syncwarp();  // all lanes' copies are there, and none reads the buffer that is filled next
+        TEAM == 1 ? __syncwarp() : pair_sync(1 + team);  // all lanes' copies are there, and none reads the buffer that is filled next
         fetch(n + STAGES - 1), copies_commit();
         const unsigned at = ring + n % STAGES * 2 * TILE;
-        const int first = (first_part + n * WARPS) * SUB;
+        const int first = (first_part + n * TEAMS) * SUB;
         attend(b, r, p, at, at + TILE, n == 0, [&](Scores& S) {
 #if SCORED
             UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
-                const PackedRow row(p, kv_head, row0 + i * 16 + h * 8 + lane / 4);
+                const PackedRow row(p, kv_head, row0 + warp_row + i * 16 + h * 8 + lane / 4);
                 const ScoredHead head = SEQUENCES ? ScoredHead{p.scoring.first_batch, row.head, p.Nq, p.Nk} : scored_head(p.scoring, batch, row.head);
                 ScoreTile<N8> tile;
                 load_score_row(tile, p.scoring, head, row.i, first);
@@ -161,17 +169,17 @@ __device__ __forceinline__ void split_keys(const HalfSplitParams& p, int row0, i
 
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
         r[i].l[h] = ONES ? r[i].l[2 * h] : lanes_sum<4>(r[i].l[2 * h] + r[i].l[2 * h + 1]);
-        if (lane % 4 == 0) store_shared(stats + (warp * BR + i * 16 + h * 8 + lane / 4) * 8, r[i].shift[h], r[i].l[h]);
+        if (lane % 4 == 0) store_shared(stats + (team * BR + warp_row + i * 16 + h * 8 + lane / 4) * 8, r[i].shift[h], r[i].l[h]);
     }
     __syncthreads();
     UNROLL for (int i = 0; i < MI; i++) UNROLL for (int h = 0; h < 2; h++) {
-        const int row = i * 16 + h * 8 + lane / 4;
+        const int row = warp_row + i * 16 + h * 8 + lane / 4;
         if (row0 + row >= rows) continue;
         const Merged all(stats, row);
-        if (warp == 0 && lane % 4 == 0) store_shared(base + row * O_ROW + 4 * D, all.lse(), 0);  // behind its O
+        if (team == 0 && lane % 4 == 0) store_shared(base + row * O_ROW + 4 * D, all.lse(), 0);  // behind its O
         const float weight = r[i].l[h] == 0 ? 0 : exp2_fast(r[i].shift[h] - all.shift) * __frcp_rn(all.l);
         UNROLL for (int n = 0; n < ceil_div(D, 8); n++)
-            store_shared(base + (warp * BR + row) * O_ROW + (n * 8 + lane % 4 * 2) * 4, r[i].O[n][2 * h] * weight,
+            store_shared(base + (team * BR + row) * O_ROW + (n * 8 + lane % 4 * 2) * 4, r[i].O[n][2 * h] * weight,
                          r[i].O[n][2 * h + 1] * weight);
     }
     __syncthreads();
@@ -179,7 +187,7 @@ __device__ __forceinline__ void split_keys(const HalfSplitParams& p, int row0, i
         const int r = e / (D / 4), column = e % (D / 4) * 4;
         if (row0 + r >= rows) break;
         float4 O{0, 0, 0, 0};
-        UNROLL for (int w = 0; w < WARPS; w++) {
+        UNROLL for (int w = 0; w < TEAMS; w++) {
             const Four x = load_shared(base + (w * BR + r) * O_ROW + column * 4);
             O.x += x.v[0], O.y += x.v[1], O.z += x.v[2], O.w += x.v[3];
         }

@@ -73,15 +73,24 @@ __device__ __forceinline__ void begin_block(unsigned ones_at) {
 // O of a group's 64 rows, in 16 bits, to where their Q was, and from there to its place; one thread issues the copy.
 __device__ __forceinline__ void store_by_copy(const RowState& r, const HalfWork& p, const TensorMap& o, const RowTile& t, int row0,
                                               unsigned to, int id) {
-    const int lane = threadIdx.x % 32, row = threadIdx.x % 128 / 32 * 16 + lane / 4;
+    const int lane = threadIdx.x % 32, first = threadIdx.x % 128 / 32 * 16;
+    float over[2];
     UNROLL for (int h = 0; h < 2; h++) {
-        const float l = row_sum(r, h), over = l == 0 ? 0 : __frcp_rn(l);
-        UNROLL for (int n = 0; n < COLUMNS / 8; n++)
-            store_shared(to + n / 8 * BR * 128 + (row + 8 * h) * 128 + ((n ^ row) & 7) * 16 + lane % 4 * 4,
-                         pack(r.O[n][2 * h] * over, r.O[n][2 * h + 1] * over));
-        const int out = row0 + row + 8 * h;
+        const float l = row_sum(r, h);
+        const int out = row0 + first + lane / 4 + 8 * h;
+        over[h] = l == 0 ? 0 : __frcp_rn(l);
         if (p.lse && lane % 4 == 0 && out < p.Nq)
             lse_of(p, t, out) = l == 0 ? MINUS_INFINITY : (r.shift[h] + log2f(l)) * LN2;
+    }
+    const int row = first + lane % 16;  // whose address this lane gives, of the first or the second of two blocks of 8 columns
+    const unsigned at = to + row * 128 + ((lane / 16 ^ row) & 7) * 16;
+    UNROLL for (int n = 0; n < COLUMNS / 8; n += 2) {
+        unsigned x[4];
+        UNROLL for (int e = 0; e < 4; e++) {
+            const float* O = r.O[n + e / 2] + e % 2 * 2;
+            x[e] = pack(O[0] * over[e % 2], O[1] * over[e % 2]);
+        }
+        store_matrices((at ^ n % 8 * 16) + n / 8 * BR * 128, x);
     }
     fence_proxy_async();
     warpgroup_sync(id);

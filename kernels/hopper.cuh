@@ -19,7 +19,11 @@ __device__ __forceinline__ void store_box(const TensorMap& map, int column, int 
     asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.tile.bulk_group [%0, {%1, %2, %3, %4}], [%5];"
                  ::"l"(&map), "r"(column), "r"(row), "r"(head), "r"(batch), "r"(from) : "memory");
 }
-// The transposes of four 8x8 matrices of 16 bits are stored; lane l gives the address of row l%8 of the l/8-th.
+// Four 8x8 matrices of 16 bits are stored, or their transposes; lane l gives the address of row l%8 of the l/8-th.
+__device__ __forceinline__ void store_matrices(unsigned to, const unsigned* r) {
+    asm volatile("stmatrix.sync.aligned.m8n8.x4.shared.b16 [%0], {%1,%2,%3,%4};"
+                 ::"r"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");
+}
 __device__ __forceinline__ void store_transposed(unsigned to, const unsigned* r) {
     asm volatile("stmatrix.sync.aligned.m8n8.x4.trans.shared.b16 [%0], {%1,%2,%3,%4};"
                  ::"r"(to), "r"(r[0]), "r"(r[1]), "r"(r[2]), "r"(r[3]) : "memory");

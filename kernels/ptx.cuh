@@ -135,6 +135,9 @@ __device__ __forceinline__ unsigned warp_max(unsigned x) {
 }
 #endif
 
+// Named barrier `id`, for the 64 threads of two warps.
+__device__ __forceinline__ void pair_sync(int id) { asm volatile("bar.sync %0, 64;" ::"r"(id) : "memory"); }
+
 // Programmatic dependent launch: the next launch may begin; it waits (griddep_wait) until all writes of the launches before are
 // visible. Both do nothing where launches do not overlap.
 __device__ __forceinline__ void griddep_launch() {

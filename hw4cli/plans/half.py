@@ -145,7 +145,8 @@ def plan(work: Workload, props: DeviceProperties, chosen: Tiling | None = None) 
     atoms, of_values = ceil_div(work.d, ATOM), ceil_div(work.value_columns, ATOM)
     tiles = atoms * q_buffers * how.rows + (atoms + of_values) * how.stages * how.keys
     buffers = 128 * tiles + how.ones * ones_bytes(columns(work), how.keys, how.stages)
-    shared = buffers + 16 * q_buffers + 8 * ceil_div(q_buffers, 2) + 32 * how.stages + (8 if work.sequences else 0)
+    handed = 8 * ceil_div(q_buffers * tile_bytes(work), 8)  # tiles of rows, from the producer to the groups
+    shared = buffers + 16 * q_buffers + handed + 32 * how.stages + (8 if work.sequences else 0)
     changing = score_macros(work, how, props.shared_limit - shared)
     if of_scores := changing.get("SCORE_SHARED", 0) + line_bytes(work, how):
         shared = 16 * ceil_div(shared, 16) + of_scores
@@ -225,6 +226,11 @@ def ones_bytes(width: int, keys: int, stages: int) -> int:
     return 128 * keys * stages if width == 128 else 2048
 
 
+def tile_bytes(work: Workload) -> int:
+    """The size of RowTile in kernels/halfrows.cuh."""
+    return 16 + 4 * bool(work.window) + SEQUENCE_BYTES * bool(work.sequences)
+
+
 def q_tiles(work: Workload) -> int:
     """For how many tiles of Q there is room."""
     return MOST_Q_BUFFERS if work.d <= MAX_D and not work.dv else 1
@@ -234,7 +240,7 @@ def copies_o(work: Workload) -> bool:
     """Whether copies take O from where Q was: not beside rows of another sequence. They cost the main loop a few
     instructions, which long rows of few columns do not earn back; beside changed scores nobody has timed it."""
     usual = q_tiles(work) > 1 and not (work.sequences or work.score)
-    return usual and (work.d > ATOM or work.Nk <= LONG_ROWS)
+    return usual and (work.d > ATOM or work.Nk <= LONG_ROWS or bool(work.window))
 
 
 def has_idle_groups(work: Workload, how: Tiling) -> bool:

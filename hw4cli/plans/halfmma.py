@@ -21,6 +21,8 @@ CORES = "half_cores"
 MOST_SPLITS = 128
 LEAST_PARTS = 2  # of a split's keys that each warp should have
 FILLED = 0.9  # of the multiprocessors, that have a block each
+KEPT_FROM = 1 << 30  # bytes of K and V from which on nothing is gained by having them leave the L2 cache first
+TEAM_SPLITS = 64  # from which on warps in teams were timed: what they put together at the end then counts more
 PREFETCHED = 2  # parts of a warp's keys that come to the L2 cache while the launch before is still to end
 MEASURED = 64, 128  # columns in shared memory for which blocks of eight warps, and prefetches, were timed, on an H100
 COMBINED = 8  # splits of a row that a warp of half_split_combine takes
@@ -139,8 +141,9 @@ def mma_arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Any = N
 
 
 class SplitTiling(NamedTuple):
-    """How a block works: its warps, all with the same so many times 16 rows; keys that a warp takes at a time, and room
-    for how many such; whether Q stays in registers; blocks of a multiprocessor; splits, if they are chosen."""
+    """How a block works: its warps, each with so many times 16 rows; keys that a team of them takes at a time, and room
+    for how many such; whether Q stays in registers; blocks of a multiprocessor; splits, if they are chosen; and how
+    many warps are a team, of which each has its own rows, and all teams the same."""
 
     warps: int
     fragments: int
@@ -149,6 +152,17 @@ class SplitTiling(NamedTuple):
     q_registers: bool
     blocks: int
     splits: int = 0
+    team: int = 1
+
+    @property
+    def rows(self) -> int:
+        """Rows of a tile."""
+        return 16 * self.fragments * self.team
+
+    @property
+    def teams(self) -> int:
+        """How many times a block takes `keys` at once."""
+        return self.warps // self.team
 
 
 def packed_rows(work: Workload) -> int:
@@ -158,10 +172,12 @@ def packed_rows(work: Workload) -> int:
 
 def split_tiling(work: Workload, props: DeviceProperties) -> SplitTiling:
     """One block of a multiprocessor with twice the warps, where that fills the GPU: it needs fewer splits, and often
-    none; else two."""
+    none; else two. Of one tile of 32 rows, whose keys many blocks share, in teams: half as many O are put together."""
     two = _two_blocks(work, props)
     one = two._replace(warps=2 * two.warps, blocks=1)
     splits = _whole_wave(work, props, one)
+    if splits >= TEAM_SPLITS and padded_d(work.d) == 128 and one.fragments == 2:
+        return SplitTiling(4, 1, 32, 6, q_registers=True, blocks=1, splits=splits, team=2)
     return one._replace(splits=splits) if splits else two
 
 
@@ -188,12 +204,12 @@ def _whole_wave(work: Workload, props: DeviceProperties, how: SplitTiling) -> in
 
 def _units(work: Workload, how: SplitTiling) -> int:
     """Tiles of rows, each with a head of K and V."""
-    return work.kv_heads * _row_tiles(work, 16 * how.fragments)
+    return work.kv_heads * _row_tiles(work, how.rows)
 
 
 def _parts(work: Workload, how: SplitTiling) -> int:
     """How many times a block's warps take keys, of the longest sequence."""
-    return ceil_div(min(work.most_keys, work.seen_by(work.most_rows)), how.keys * how.warps)
+    return ceil_div(min(work.most_keys, work.seen_by(work.most_rows)), how.keys * how.teams)
 
 
 def split_count(units: int, parts: int, resident: int, cost: float) -> int:
@@ -210,7 +226,7 @@ def split_plan(work: Workload, props: DeviceProperties, chosen: SplitTiling | No
     """The launches for a workload. Raises MachineError where the kernel does not run."""
     check_runs(SPLIT, work, props)
     how = chosen or split_tiling(work, props)
-    rows, threads, width = 16 * how.fragments, 32 * how.warps, padded_d(work.d)
+    rows, threads, width = how.rows, 32 * how.warps, padded_d(work.d)
     macros = {
         **common_macros(work),
         "BR": rows,
@@ -222,15 +238,17 @@ def split_plan(work: Workload, props: DeviceProperties, chosen: SplitTiling | No
         "BLOCKS": how.blocks,
         "Q_REGISTERS": int(how.q_registers),
         "ONES": 1,
-        "ONCE": int(packed_rows(work) <= rows),
+        **({"TEAM": how.team} if how.team > 1 else {}),
     }
-    tiles = 2 * width * (rows + 2 * how.warps * how.stages * how.keys)
-    shared = max(tiles, how.warps * rows * FLOAT * (work.d + 8)) + 8 * how.warps * rows
+    tiles = 2 * width * (rows + 2 * how.teams * how.stages * how.keys)
+    shared = max(tiles, how.teams * rows * FLOAT * (work.d + 8)) + 8 * how.teams * rows
     check_shared(SPLIT, how, shared, props)
     units, parts = _units(work, how), _parts(work, how)
     all_rows = units * rows if work.sequences else work.batch * work.heads * work.Nq
     resident = how.blocks * props.sms
-    cost = 2 * all_rows / (parts * how.keys * how.warps * resident)  # as much memory as so many keys, written and read
+    key_bytes = 4 * work.batch * work.kv_heads * work.d * parts * how.keys * how.teams  # of the longest sequence
+    macros["ONCE"] = int(packed_rows(work) <= rows and key_bytes < KEPT_FROM)
+    cost = 2 * all_rows / (parts * how.keys * how.teams * resident)  # as much memory as so many keys, written and read
     splits = min(how.splits, MOST_SPLITS) or split_count(units, parts, resident, cost)
     waits = units * splits <= resident and not work.sequences  # all blocks may wait for the launch before
     macros["PREFETCHED"] = PREFETCHED if waits and props.warpgroups and width in MEASURED else 0

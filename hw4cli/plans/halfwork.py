@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hw4cli.plans.formulas import FLOAT, ceil_div
-from hw4cli.plans.half import heads_together, ones_bytes
+from hw4cli.plans.half import heads_together, ones_bytes, tile_bytes
 from hw4cli.plans.halfmma import packed_rows
 from hw4cli.plans.plan import DeviceProperties, Launch, LaunchModel, Plan, Tile, Visit, Visits
 from hw4cli.plans.tensorwork import HALF, POLYNOMIAL_FLOPS
@@ -85,9 +85,11 @@ def _visits(work: Workload, plan: Plan, slots: int, in_rounds: bool = False, gro
 
 def half(plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchModel]:
     """half: the groups of a head's first tile that are without rows come first; O is left for copies if it has the
-    place of Q."""
-    m = plan.macros
-    return _warpgroups(plan, work, copies_o=bool(m["COPIES_O"]), group_rows=m["BR"] // m["GROUPS"])
+    place of Q. What the producer hands over of each tile of rows, the groups' warps read word by word, and of the end
+    one word."""
+    m, words = plan.macros, tile_bytes(work) // FLOAT
+    handed = WAVEFRONT * 4 * m["GROUPS"] * (work.row_tiles(m["BR"]) * words + plan.launches[-1].grid)
+    return _warpgroups(plan, work, bool(m["COPIES_O"]), m["BR"] // m["GROUPS"], handed)
 
 
 def short(plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchModel]:
@@ -95,10 +97,10 @@ def short(plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchMod
     return _warpgroups(plan, work, copies_o=True)
 
 
-def _warpgroups(plan: Plan, work: Workload, copies_o: bool, group_rows: int = 0) -> list[LaunchModel]:
+def _warpgroups(plan: Plan, work: Workload, copies_o: bool, group_rows: int = 0, handed: int = 0) -> list[LaunchModel]:
     """A block brings tiles for all its groups; each group of 64 rows multiplies those that its own rows see. Blocks
     stay: a launch before them may set the number of the next task to 0. `copies_o`: whether O goes through shared
-    memory; `group_rows` as in `last_rows`."""
+    memory; `group_rows` as in `last_rows`; `handed`: bytes of shared memory beside those of O."""
     m, sizes, launch = plan.macros, Sizes.of(work), plan.launches[-1]
     tiles, keys = visited(work, m["BR"], m["BC"], group_rows)
     own, _ = visited(work, 64, m["BC"])
@@ -112,7 +114,7 @@ def _warpgroups(plan: Plan, work: Workload, copies_o: bool, group_rows: int = 0)
         launch.symbol,
         (sizes.q + sizes.k + sizes.v, sizes.o),
         (sizes.q + head_bytes(work, keys), sizes.o),
-        left if copies_o else 0,
+        (left if copies_o else 0) + handed,
         own * operands,
         ffma_flops=by_polynomial * POLYNOMIAL_FLOPS,
         tensor_flops=2 * own * 64 * m["BC"] * (steps + m["COLUMNS"] + 8 * m["ONES"]),
@@ -169,18 +171,19 @@ def split(plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchMod
     group, rows, units = work.heads // work.kv_heads, packed_rows(work), work.batch * work.kv_heads
     tiles = range(0, rows, m["BR"])
     parts = tiles_seen(work, ((min(rows, first + m["BR"]) - 1) // group for first in tiles), m["SUB"], least=0)
-    keys, done = units * sum(min(work.Nk, count * m["SUB"]) for count in parts), units * sum(parts)
+    keys, team = units * sum(min(work.Nk, count * m["SUB"]) for count in parts), m.get("TEAM", 1)
+    done = units * sum(parts) * team
     partial = plan.scratch if plan.splits > 1 else sizes.q
     sectors = sizes.rows * plan.splits * (SECTOR - FLOAT) if plan.splits > 1 else 0
     computed = _by_warps(m, work, done)
-    all_warps = m["THREADS"] // LANES
-    computed["shared"] += launch.grid * all_warps * m["BR"] * _q_bytes(m, work)
+    teams = m["THREADS"] // LANES // team
+    computed["shared"] += launch.grid * teams * m["BR"] * _q_bytes(m, work)
     computed["shared"] += _put_together(plan, work, [min(m["BR"], rows - first) for first in tiles])
     for count, first in zip(parts, tiles, strict=True):
         share, more = divmod(count, plan.splits)
-        having = more * min(all_warps, share + 1) + (plan.splits - more) * min(all_warps, share)  # warps with keys
-        # Each of four lanes weighs all warps' parts of a row, and its own.
-        computed["exponentials"] += units * having * 4 * min(m["BR"], rows - first) * (all_warps + 1)
+        having = more * min(teams, share + 1) + (plan.splits - more) * min(teams, share)  # those with keys
+        # Each of four lanes weighs all teams' parts of a row, and its own.
+        computed["exponentials"] += units * having * 4 * min(m["BR"], rows - first) * (teams + 1)
     main = LaunchModel(
         launch.symbol,
         (sizes.q + 2 * sizes.k, partial),
@@ -192,12 +195,13 @@ def split(plan: Plan, work: Workload, props: DeviceProperties) -> list[LaunchMod
 
 
 def _put_together(plan: Plan, work: Workload, tiles: list[int]) -> int:
-    """Bytes of shared memory by which warps put their sums together, of tiles of so many rows: m and l, which each
-    leaves for all of a tile's rows; eight rows at a time, m and l of all warps, which each reads, O, which each leaves,
+    """Bytes of shared memory by which teams put their sums together, of tiles of so many rows: m and l, which each
+    leaves for all of a tile's rows; eight rows at a time, m and l of all teams, which each reads, O, which each leaves,
     and the LSE; then O and the LSE of a row, four columns a thread."""
-    m, count = plan.macros, plan.macros["THREADS"] // LANES  # warps
+    m = plan.macros
+    count = m["THREADS"] // LANES // m.get("TEAM", 1)  # teams
     rows, eights = sum(tiles), sum(ceil_div(tile, 8) for tile in tiles)
-    stats = count * 4 * m["MI"] * len(tiles) + (count * count + 2) * eights
+    stats = count * m["BR"] // 4 * len(tiles) + (count * count + 2) * eights
     of_tiles = stats * WAVEFRONT + count * (8 * eights + rows) * FLOAT * work.d + rows * work.d
     return work.batch * work.kv_heads * plan.splits * of_tiles
 

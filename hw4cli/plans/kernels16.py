@@ -80,10 +80,10 @@ def _sums_of_tiles(work: Workload, planned: Plan) -> Sums:
 
 
 def _sums_of_parts(work: Workload, planned: Plan) -> Sums:
-    """Splits, of which each warp has some tiles."""
-    sub, warps = planned.macros["SUB"], planned.macros["THREADS"] // 32
-    moves = ceil_div(ceil_div(ceil_div(work.Nk, sub), planned.splits), warps)
-    return Sums(moves * sub, moves, bool(planned.macros["ONES"]), (planned.splits, warps))
+    """Splits, of which each team of warps has some tiles."""
+    sub, teams = planned.macros["SUB"], planned.macros["THREADS"] // 32 // planned.macros.get("TEAM", 1)
+    moves = ceil_div(ceil_div(ceil_div(work.Nk, sub), planned.splits), teams)
+    return Sums(moves * sub, moves, bool(planned.macros["ONES"]), (planned.splits, teams))
 
 
 def _weighed() -> list[half.Tiling]:

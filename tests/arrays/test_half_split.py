@@ -67,6 +67,7 @@ WAYS = {
         BFLOAT16,
         None,
     ),
+    "teams of two warps": (SplitTiling(4, 1, 32, 6, True, 1, 3, team=2), 90, 20, 1, 1, 700, 128, BFLOAT16, None),
     "rows without a key, one split": (how(4, 1, 64, 2, True, splits=1), 86, 6, 2, 4, 70, 24, FLOAT16, -2),
 }
 
@@ -187,6 +188,13 @@ def test_one_head_of_keys_has_fewer_blocks_than_multiprocessors():
     assert (taken.launches[0].grid, asked.launches[0].grid) == (128, 128)
 
 
+def test_warps_are_in_teams_where_many_blocks_share_the_keys_of_32_rows():
+    def team(heads, batch=1):
+        return split_plan(Workload(BFLOAT16, batch, heads, 1, 1, 131072, 128), DEVICES[90]).macros.get("TEAM", 1)
+
+    assert (team(32), team(16), team(32, batch=4)) == (2, 1, 1)
+
+
 def test_each_warp_that_combines_has_at_most_eight_splits():
     for splits in (2, 8, 9, 33, 128, 500):
         work = Workload(BFLOAT16, 1, 32, 8, 1, 65536, 128)
@@ -248,3 +256,7 @@ def test_both_launches_may_begin_early_and_wait_before_they_read_and_write():
 def test_keys_that_one_tile_of_rows_reads_leave_the_cache_first():
     for heads, once in ((32, 1), (64, 0)):  # with 64 rows, two tiles read them
         assert split_plan(Workload(BFLOAT16, 1, heads, 1, 1, 8192, 128), DEVICES[90]).macros["ONCE"] == once
+
+
+def test_a_gigabyte_of_keys_and_values_stays_in_the_cache_as_long_as_anything_does():
+    assert [decoding(16, keys).macros["ONCE"] for keys in (16383 - 128, 16384)] == [1, 0]

@@ -13,7 +13,7 @@ from hw4cli.arrays.emulated import run_half
 from hw4cli.arrays.gradients.emulated import run_backward
 from hw4cli.emulator.library import FORWARDS, REVERSE, Schedule
 from hw4cli.plans.half import Tiling
-from hw4cli.plans.kernels16 import plan16
+from hw4cli.plans.kernels16 import ENTRIES16, plan16
 from hw4cli.plans.plan import DEVICES
 from hw4cli.problem.oracle import exact_gradients, exact_heads
 from hw4cli.problem.workload import BFLOAT16, FLOAT16, FLOAT32, Span, Workload
@@ -73,6 +73,12 @@ def test_every_row_sees_its_window(way, Nq, Nk, offset, window):
         Nq, Nk, offset = Nq // 4, Nk // 6, offset // 5
     work = Workload(dtype, 1, 2, 1, Nq, Nk, d, True, offset, window=window)
     assert_right(work, kernel=kernel, cc=cc, tiling=tiling)
+
+
+def test_o_of_a_window_leaves_by_the_copy_engine_at_any_length():
+    """Without a window, that costs the main loop of long rows of few columns more than it saves at their end."""
+    whole = Workload(BFLOAT16, 1, 2, 1, 8192, 8192, 64, True, 0)
+    assert [plan16(work, DEVICES[90]).macros["COPIES_O"] for work in (whole, replace(whole, window=100))] == [0, 1]
 
 
 @pytest.mark.parametrize("factor", [-40.0, 40.0])
@@ -162,7 +168,10 @@ def test_any_window_on_any_number_of_multiprocessors_gives_the_same_bits(seed):
 @slow
 @pytest.mark.parametrize("kernel", ["half_mma", "half"])
 def test_a_window_of_all_keys_gives_the_bits_of_none(kernel):
+    """In the same tiles."""
     work = Workload(FLOAT16, 1, 2, 2, 200, 300, 64, True, 100)
-    words = random_words(work)
-    plain, wide = (run_half(one, *words, kernel=kernel) for one in (work, replace(work, window=300)))
+    works, words = (work, replace(work, window=300)), random_words(work)
+    tile = ENTRIES16[kernel].tile
+    how = tile(works[1], DEVICES[90]) if tile else None
+    plain, wide = (run_half(one, *words, how, kernel) for one in works)
     assert np.array_equal(plain.o, wide.o)

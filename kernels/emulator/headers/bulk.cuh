@@ -21,6 +21,7 @@ template <unsigned BYTES> inline void copy_bulk(unsigned to, const void* from, u
     copy_bulk(to, from, BYTES, barrier);
 }
 inline void prefetch_bulk(const void* from, unsigned bytes) { emu::prefetch_bulk(from, bytes); }
+inline void prefetch_bulk_once(const void* from, unsigned bytes) { prefetch_bulk(from, bytes); }
 template <unsigned BYTES> inline void store_bulk(void* to, unsigned from) { emu::store_bulk(to, from, BYTES); }
 template <unsigned BYTES> inline void add_bulk(float* to, unsigned from) { emu::add_bulk(to, from, BYTES); }
 inline void bulk_commit() { emu::store_commit(); }

@@ -18,6 +18,9 @@ inline void store_box(const TensorMap& map, int column, int row, int head, int b
     memcpy(&tensor, &map, sizeof tensor);
     emu::store_tensor(tensor, first, from);
 }
+inline void store_matrices(unsigned to, const unsigned* r, EMU_HERE) {
+    emu::store_matrix<4>(EMU_SITE("stmatrix"), to, r, false);
+}
 inline void store_transposed(unsigned to, const unsigned* r, EMU_HERE) {
     emu::store_matrix<4>(EMU_SITE("stmatrix.trans"), to, r, true);
 }

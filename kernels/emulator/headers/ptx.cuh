@@ -40,6 +40,8 @@ inline void store_shared(unsigned to, uint2 x) { *(uint2*)(emu::shared + to) = x
 inline void store_shared(unsigned to, unsigned x) { *(unsigned*)(emu::shared + to) = x; }
 inline void store_shared(unsigned to, unsigned short x) { *(unsigned short*)(emu::shared + to) = x; }
 
+inline void pair_sync(int id, EMU_HERE) { emu::barrier(EMU_SITE("bar.sync"), id, 64); }
+
 inline void store_once(float* to, float4 x) { *(float4*)to = x; }
 
 inline void read_again(unsigned& block, unsigned& thread) { block = blockIdx.x, thread = threadIdx.x; }
