@@ -144,7 +144,9 @@ def fa4(tensors: Tensors) -> tuple[Way, Way]:
     elif change == BIAS:
         asked |= {"score_mod": changes.bias, "score_mod_bwd": changes.as_it_is, "aux_tensors": [tensors.bias[0]]}
     else:
-        asked = {"mask_mod": changes.mask, "aux_tensors": [tensors.seen().to(torch.uint8)]}
+        # Its tiles of 192 rows ask for pairs behind the last row, too.
+        pairs = torch.nn.functional.pad(tensors.seen().to(torch.uint8), (0, 0, 0, 256))
+        asked = {"mask_mod": changes.mask, "aux_tensors": [pairs]}
 
     def forward(*rows: Any) -> Any:
         found = function(*(x.transpose(1, 2) for x in rows), **asked)

@@ -19,6 +19,7 @@ ASM = re.compile(r"\basm\b")
 RUN = {  # of each header, the functions that run by their own text
     "ptx.cuh": {
         "exp2_fast",
+        "log2_fast",
         "shared_address",
         "load_shared",
         "load_shared2",

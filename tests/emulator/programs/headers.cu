@@ -17,6 +17,7 @@ __global__ void numbers(float* out)
     const unsigned at = shared_address(own);
     if (t == 0) {
         CHECK(exp2_fast(3) == 8);
+        CHECK(log2_fast(8) == 3);
         CHECK(halves(1, 2) == (0x3c00u | 0x4000u << 16));
         store_shared(at, 1.0f), store_shared(at + 8, 2.0f, 3.0f);
         CHECK(own[0] == 1 && own[2] == 2 && own[3] == 3);
