@@ -166,14 +166,8 @@ extern "C" __global__ void __launch_bounds__(THREADS, 1) half(const __grid_const
         }
         return at;
     };
-    auto skip_tiles = [&](const HalfWork& w, const RowTile& t, int j, int end) {  // that only other groups see: hand on the turn
-        // Each is some group's, which waits for it; when the last one is there, all were asked for, and none is released too soon.
-        if (!TURNS && !SEQUENCES && end - j <= STAGES && (!WINDOW || t.row0 >= 0)) {
-            if (j < end) V.wait(consumed + end - 1);
-#pragma unroll 1
-            for (; j < end; j++) K.release(consumed + j), V.release(consumed + j);
-            return;
-        }
+    // Tiles that only other groups see: hand on the turn. Each is waited for: else a later one in its place would seem to be there.
+    auto skip_tiles = [&](const HalfWork& w, const RowTile& t, int j, int end) {
 #pragma unroll 1
         for (; j < end; j++) {
             if (j > 0) begin_turn(), end_turn();

@@ -49,6 +49,13 @@ def test_half_is_right_and_free_of_races(way, causal):
     assert_right(work, *random_words(work), how)
 
 
+@slow
+def test_a_group_without_rows_has_waited_for_all_tiles_of_keys_before_it_reads_what_comes_after_them():
+    """One block, whose first group has rows in the second tile alone, while all buffers hold keys of the first one."""
+    work = Workload(FLOAT16, 1, 2, 1, 320, 256, 64)
+    assert_right(work, *random_words(work), Tiling(3, 128, 2, turns=False), blocks=1, kernel="half")
+
+
 @pytest.fixture
 def small():
     return Workload(FLOAT16, 2, 4, 2, 70, 90, 64, True, 20)
