@@ -17,6 +17,7 @@ struct HalfShortParams : HalfTensors {
 };
 
 constexpr unsigned STAGE_BYTES = Q_BYTES + 2 * TILE_BYTES;
+static_assert(!OWN_ONES, "one column of ones, behind 64 columns of V");
 constexpr unsigned ONES_AT = STAGES * STAGE_BYTES, FULL = ONES_AT + (ONES ? 2048 : 0), EMPTY = FULL + 8 * STAGES;
 static_assert(BR == 64 * GROUPS && THREADS == 128 * (TEAMS * GROUPS + 1), "a consumer for each 64 rows, and a producer");
 static_assert(STAGES % TEAMS == 0, "a stage belongs to one team: its parity is known to those who waited for its last phase");

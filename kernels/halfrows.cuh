@@ -47,7 +47,7 @@ struct HalfWork {
     int causal_offset;           // causal: row i sees the keys 0 to i + causal_offset
     int row_tiles, tiles;        // of a head; of all heads
     int splits;                  // of the keys (half_split)
-    int section;                 // causal: heads that are worked on together; their K and V stay in the L2 cache
+    int section;                 // causal, or SCORE_SECTIONS: heads that are worked on together; what they share stays in the L2 cache
     float scale;                 // of the scores, times log2(e); more than 0
     float unscale, room;         // 1 / scale, and (RESCALE_THRESHOLD + BIAS) / scale: what a score may reach (outgrown)
     int lse_rows;                // Nq, also where Nq is a sequence's
@@ -139,7 +139,8 @@ __device__ __forceinline__ RowTile row_tile(const HalfWork& p, int n) {
     return t;
 }
 #else
-// Causal: the longest tiles first, of a section of heads at a time. SCORE_ACROSS: a head of all batches, then the next one.
+// Causal: the longest tiles first, of a section of heads at a time; SCORE_SECTIONS: such sections without a mask, too. SCORE_ACROSS: a
+// head of all batches, then the next one.
 __device__ __forceinline__ RowTile row_tile(const HalfWork& p, int n) {
     int tile, head;
     if (CAUSAL || SCORE_SECTIONS) {

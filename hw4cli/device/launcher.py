@@ -264,7 +264,7 @@ class Prepared:
 class PreparedByCupy(Prepared):
     """The same by cupy's own launches, which AMD's GPUs take."""
 
-    __slots__ = ("_cupy", "_steps")
+    __slots__ = ("_cupy",)
 
     def __init__(self, gpu: Any, steps: Iterable[Step], scratch: int = 0) -> None:
         self._cupy, self._steps, self.scratch = gpu.cupy, tuple(steps), scratch
