@@ -22,7 +22,10 @@ OTHERS = (
     *(("#525f1e", "#dceeaa"), ("#ac1f95", "#e35ac8"), ("#7f6152", "#ffdccb"), ("#5f3563", "#fcd6ff")),
     *(("#565fb2", "#acb9fd"), ("#424e08", "#91a160"), ("#294e57", "#79a0aa"), ("#a6482f", "#dc795e")),
 )
-PEERS = (("#394e38", "#88a087"), ("#5a3e4c", "#cfb5c1"), ("#655066", "#a392a4"), ("#43361b", "#dfcfb0"))
+PEERS = (
+    *(("#394e38", "#88a087"), ("#5a3e4c", "#cfb5c1"), ("#655066", "#a392a4"), ("#43361b", "#dfcfb0")),
+    *(("#2e3d9e", "#348adc"), ("#0e4738", "#1fb471"), ("#01350f", "#52dc9f")),
+)
 MARKERS = "osD^vPXp*h"  # of matplotlib; the page draws the first six
 # Ends of the colours of a heat map's cells, for values below half of the best and from half on: in between, neither
 # ink nor paper would be read.
