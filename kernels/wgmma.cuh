@@ -70,31 +70,24 @@ __device__ __forceinline__ void wgmma(int (&c)[8][4], unsigned long long a, unsi
                    FOUR_OF(c[7]) : "l"(a), "l"(b));
 }
 
-// c = a b, or, where `add`, c += a b; both from shared memory.
-#define WGMMA_FROM_ZERO(N, REGISTERS, u, v, w)                                                                       \
-    __device__ __forceinline__ void wgmma(float (&c)[N / 8][4], unsigned long long a, unsigned long long b, int add) { \
+// c = a b, or, where `add`, c += a b; both from shared memory; ROWS_OF_A: a's rows one after the other (MN-major).
+#define WGMMA_FROM_ZERO(NAME, ROWS_OF_A, N, REGISTERS, u, v, w)                                                      \
+    __device__ __forceinline__ void NAME(float (&c)[N / 8][4], unsigned long long a, unsigned long long b, int add) { \
         asm volatile("{.reg .pred p; setp.ne.b32 p, %" #w ", 0; " WGMMA(N) C##REGISTERS "}, %" #u ", %" #v           \
-                     ", p, 1, 1, 0, 0;}" : IN##REGISTERS(c) : "l"(a), "l"(b), "r"(add));                             \
+                     ", p, 1, 1, " #ROWS_OF_A ", 0;}" : IN##REGISTERS(c) : "l"(a), "l"(b), "r"(add));                \
     }
-WGMMA_FROM_ZERO(48, 24, 24, 25, 26)
-WGMMA_FROM_ZERO(64, 32, 32, 33, 34)
-WGMMA_FROM_ZERO(80, 40, 40, 41, 42)
-WGMMA_FROM_ZERO(96, 48, 48, 49, 50)
-WGMMA_FROM_ZERO(128, 64, 64, 65, 66)
+WGMMA_FROM_ZERO(wgmma, 0, 48, 24, 24, 25, 26)
+WGMMA_FROM_ZERO(wgmma, 0, 64, 32, 32, 33, 34)
+WGMMA_FROM_ZERO(wgmma, 0, 80, 40, 40, 41, 42)
+WGMMA_FROM_ZERO(wgmma, 0, 96, 48, 48, 49, 50)
+WGMMA_FROM_ZERO(wgmma, 0, 128, 64, 64, 65, 66)
+WGMMA_FROM_ZERO(wgmma_rows_of_a, 1, 64, 32, 32, 33, 34)
+WGMMA_FROM_ZERO(wgmma_rows_of_a, 1, 80, 40, 40, 41, 42)
 // The same with a from registers.
 __device__ __forceinline__ void wgmma(float (&c)[8][4], const unsigned* a, unsigned long long b, int add) {
     asm volatile("{.reg .pred p; setp.ne.b32 p, %37, 0; " WGMMA(64) C32 "}, {%32,%33,%34,%35}, %36, p, 1, 1, 0;}"
                  : IN32(c) : "r"(a[0]), "r"(a[1]), "r"(a[2]), "r"(a[3]), "l"(b), "r"(add));
 }
-
-// c = a b, or, where `add`, c += a b: 64 or 80 columns; both from shared memory, a's rows one after the other (MN-major).
-#define WGMMA_ROWS_OF_A(N, REGISTERS, u, v, w)                                                                       \
-    __device__ __forceinline__ void wgmma_rows_of_a(float (&c)[N / 8][4], unsigned long long a, unsigned long long b, int add) { \
-        asm volatile("{.reg .pred p; setp.ne.b32 p, %" #w ", 0; " WGMMA(N) C##REGISTERS "}, %" #u ", %" #v           \
-                     ", p, 1, 1, 1, 0;}" : IN##REGISTERS(c) : "l"(a), "l"(b), "r"(add));                             \
-    }
-WGMMA_ROWS_OF_A(64, 32, 32, 33, 34)
-WGMMA_ROWS_OF_A(80, 40, 40, 41, 42)
 
 // c += a b, a from registers, b's rows one after the other (MN-major).
 #define WGMMA_ROWS(N, REGISTERS, u, v, w, x, y)                                                                      \

@@ -15,8 +15,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from benchmarks.measure.peers import Way, beside
-from benchmarks.measure.scripts import end_with, say
-from benchmarks.measure.sequences import ALLOWED, SEED, milliseconds, record_in_turns, shown
+from benchmarks.measure.scripts import end_with
+from benchmarks.measure.sequences import ALLOWED, SEED, record_in_turns, rows_of
 from benchmarks.measure.turns import Rows
 from hw4cli.lab.packages import function_of
 from hw4cli.problem.workload import BFLOAT16, Workload
@@ -204,23 +204,9 @@ def prepare(case: Case) -> Callable[[], Rows]:
     takes_a_mask = case.change in (BIAS, MASK) and not case.causal
     peers, absent = beside(tensors, tensors.check, PEERS | (OF_MASKS if takes_a_mask else {}))
     ways = {"hw4": ours, "hw4 plain": tensors.ours(PLAIN), **peers}
-
-    def rows() -> Rows:
-        found = []
-        for place, direction in enumerate(("forward", "backward")):
-            times = milliseconds(tensors.torch, {name: made[place] for name, made in ways.items()})
-            flops = case.work.flops * (1 if direction == "forward" else 2.5)
-            found.append(
-                {
-                    **{"sizes": case.sizes, "change": case.change, "causal": case.causal, "dtype": BFLOAT16},
-                    **{"pass": direction, "status": "ok", "ms": times, "tflops": flops / times["hw4"] / 1e9},
-                    **{"absent": absent},
-                }
-            )
-            say(f"{case.sizes}, {case.change}, causal={case.causal}, {direction}: {shown(times, absent)}")
-        return found
-
-    return rows
+    facts = {"sizes": case.sizes, "change": case.change, "causal": case.causal, "dtype": BFLOAT16}
+    said = f"{case.sizes}, {case.change}, causal={case.causal}"
+    return rows_of(tensors.torch, ways, case.work.flops, facts, absent, said)
 
 
 def main() -> None:

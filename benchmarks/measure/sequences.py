@@ -16,7 +16,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from benchmarks.measure.peers import PEERS, Call, beside
+from benchmarks.measure.peers import PEERS, Call, Way, beside
 from benchmarks.measure.scripts import end_with, new_file, say, write_record
 from benchmarks.measure.turns import Prepare, Rows, Versions, in_turns
 
@@ -120,6 +120,24 @@ def shown(times: dict[str, float], absent: dict[str, str]) -> str:
     )
 
 
+def rows_of(
+    torch: Any, ways: dict[str, tuple[Way, Way]], flops: float, facts: dict[str, Any], absent: dict[str, str], case: str
+) -> Callable[[], Rows]:
+    """What times a case, and says how long it took: its rows, forward and backward, with these facts of it. `ways`: a
+    call and one of its gradients by each; `flops`: of the forward pass."""
+
+    def rows() -> Rows:
+        found = []
+        for place, (direction, products) in enumerate((("forward", 1.0), ("backward", 2.5))):
+            times = milliseconds(torch, {name: made[place] for name, made in ways.items()})
+            measured = {"ms": times, "tflops": products * flops / times["hw4"] / 1e9}
+            found.append({**facts, "pass": direction, "status": "ok", **measured, "absent": absent})
+            say(f"{case}, {direction}: {shown(times, absent)}")
+        return found
+
+    return rows
+
+
 def prepare(case: tuple[str, bool]) -> Callable[[], Rows]:
     """What times a mix, with or without a mask: its rows, forward and backward."""
     name, causal = case
@@ -128,25 +146,12 @@ def prepare(case: tuple[str, bool]) -> Callable[[], Rows]:
     ours = mix.ours()
     mix.check(ours[0](), ours[1]())
     peers, absent = beside(mix.call(), mix.check, PEERS)
-
-    def rows() -> Rows:
-        found = []
-        for place, direction in enumerate(("forward", "backward")):
-            times = milliseconds(mix.torch, {"hw4": ours[place], **{peer: made[place] for peer, made in peers.items()}})
-            flops = mix.flops * (1 if direction == "forward" else 2.5)
-            found.append(
-                {
-                    **{"mix": name, "sequences": len(mix.lengths), "tokens": mix.starts[-1]},
-                    **{"shortest": min(mix.lengths), "longest": max(mix.lengths)},
-                    **{"heads": heads[0], "kv_heads": heads[1], "d": heads[2], "dtype": "bfloat16", "causal": causal},
-                    **{"pass": direction, "status": "ok", "ms": times, "tflops": flops / times["hw4"] / 1e9},
-                    **{"absent": absent},
-                }
-            )
-            say(f"{name}, causal={causal}, {direction}: {shown(times, absent)}")
-        return found
-
-    return rows
+    facts = {
+        **{"mix": name, "sequences": len(mix.lengths), "tokens": mix.starts[-1]},
+        **{"shortest": min(mix.lengths), "longest": max(mix.lengths)},
+        **{"heads": heads[0], "kv_heads": heads[1], "d": heads[2], "dtype": "bfloat16", "causal": causal},
+    }
+    return rows_of(mix.torch, {"hw4": ours, **peers}, mix.flops, facts, absent, f"{name}, causal={causal}")
 
 
 HOW = f"{CALLS} calls one behind the other ({FEW} of more than {LONG:g} ms), medians of {ROUNDS} rounds in turns"

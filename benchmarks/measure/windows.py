@@ -13,8 +13,8 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from benchmarks.measure.peers import PEERS, Call, Way, beside, fa2
-from benchmarks.measure.scripts import end_with, say
-from benchmarks.measure.sequences import ALLOWED, SEED, milliseconds, record_in_turns, shown
+from benchmarks.measure.scripts import end_with
+from benchmarks.measure.sequences import ALLOWED, SEED, record_in_turns, rows_of
 from benchmarks.measure.turns import Rows
 from hw4cli.arrays.arguments import Window, mask_of
 from hw4cli.problem.workload import BFLOAT16, BOTTOM_RIGHT, Workload
@@ -110,24 +110,12 @@ def prepare(case: Case) -> Callable[[], Rows]:
     tensors.check(ours[0](), ours[1]())
     peers, absent = beside(tensors.call(case.window), tensors.check, PEERS)
     full = {"hw4 full": tensors.ours(None), "fa2 full": fa2(tensors.call(None))}
-    ways = {"hw4": ours, **peers, **full}
-
-    def rows() -> Rows:
-        found = []
-        for place, direction in enumerate(("forward", "backward")):
-            times = milliseconds(tensors.torch, {name: made[place] for name, made in ways.items()})
-            flops = case.work.flops * (1 if direction == "forward" else 2.5)
-            found.append(
-                {
-                    **{"sizes": case.sizes, "window": case.window, "causal": case.causal, "dtype": BFLOAT16},
-                    **{"pass": direction, "status": "ok", "ms": times, "tflops": flops / times["hw4"] / 1e9},
-                    **{"share": case.work.pairs / case.full.pairs, "absent": absent},
-                }
-            )
-            say(f"{case.sizes}, window {case.window}, causal={case.causal}, {direction}: {shown(times, absent)}")
-        return found
-
-    return rows
+    facts = {
+        **{"sizes": case.sizes, "window": case.window, "causal": case.causal, "dtype": BFLOAT16},
+        **{"share": case.work.pairs / case.full.pairs},
+    }
+    said = f"{case.sizes}, window {case.window}, causal={case.causal}"
+    return rows_of(tensors.torch, {"hw4": ours, **peers, **full}, case.work.flops, facts, absent, said)
 
 
 def main() -> None:
