@@ -126,12 +126,13 @@ def asked(lengths: Any, q_lengths: Any, padding: str, cu_seqlens_q: Any, cu_seql
     """The arguments as numbers. Those on a GPU are waited for. Raises TypeError for what is no list or array of
     integers; ValueError for another padding, and while a CUDA graph is captured if numbers are on a GPU."""
     check_padding(padding, lengths, q_lengths)
+    of_keys = None if lengths is None else numbers_of("lengths", lengths)
+    of_rows = None if q_lengths is None else numbers_of("q_lengths", q_lengths)
+    rows = None if cu_seqlens_q is None else numbers_of("cu_seqlens_q", cu_seqlens_q)
+    if cu_seqlens_k is cu_seqlens_q:  # as of self-attention: read, and waited for, once
+        return Asked(of_keys, of_rows, padding, rows, rows)
     return Asked(
-        None if lengths is None else numbers_of("lengths", lengths),
-        None if q_lengths is None else numbers_of("q_lengths", q_lengths),
-        padding,
-        None if cu_seqlens_q is None else numbers_of("cu_seqlens_q", cu_seqlens_q),
-        None if cu_seqlens_k is None else numbers_of("cu_seqlens_k", cu_seqlens_k),
+        of_keys, of_rows, padding, rows, None if cu_seqlens_k is None else numbers_of("cu_seqlens_k", cu_seqlens_k)
     )
 
 

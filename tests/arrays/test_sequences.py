@@ -89,6 +89,21 @@ def test_packed_sequences_are_computed_as_if_each_were_alone(layout, causal):
     assert not found[0][:, 390:].any() and not found[2][:, 390:].any() and (lse[:, 390:] == -np.inf).all()
 
 
+def test_rows_and_keys_at_the_same_starts_are_read_once_as_each_time_a_gpu_is_waited_for():
+    class Starts(np.ndarray):
+        read = 0
+
+        def tolist(self):
+            Starts.read += 1
+            return super().tolist()
+
+    starts = np.array([0, 3, 8]).view(Starts)
+    x = np.random.default_rng(0).standard_normal((3, HEADS, 8, D)).astype(np.float32)
+    o = attention(*x, cu_seqlens_q=starts, cu_seqlens_k=starts)
+    assert Starts.read == 1
+    np.testing.assert_array_equal(o, attention(*x, cu_seqlens_q=[0, 3, 8], cu_seqlens_k=[0, 3, 8]))
+
+
 @pytest.mark.parametrize("side", ["right", "left"])
 def test_packed_sequences_may_have_padding_of_their_own_that_is_never_read(side):
     starts, key_starts, rows, keys = [0, 40, 47, 130], [0, 30, 60, 187], [33, 0, 83], [30, 12, 120]

@@ -11,7 +11,7 @@ from hw4cli.arrays.autograd import changed, direct, eager
 from hw4cli.arrays.autograd.operators import attend, usual_kernel
 from hw4cli.arrays.operand import check_dense, check_dimensions
 from hw4cli.arrays.scored import Words
-from hw4cli.arrays.sequences import RIGHT, Asked, check_packed, check_padding, numbers_of, sequences_of
+from hw4cli.arrays.sequences import RIGHT, Asked, check_packed, check_padding, sequences_of
 from hw4cli.arrays.sequences import asked as numbers_asked
 from hw4cli.problem.workload import TOP_LEFT
 
@@ -129,8 +129,7 @@ def attention(
         if _asks_for_operators(query):
             check_padding(padding, lengths, q_lengths)
             return changed.attend(query, key, value, options | asked, words)
-        numbers = {name: given if given is None else numbers_of(name, given) for name, given in asked.items()}
-        o = direct.attend(query, key, value, options | numbers, words)
+        o = direct.attend(query, key, value, options | numbers_asked(padding=padding, **asked)._asdict(), words)
         if given is not None and query is tensors[0] and key is tensors[1] and value is tensors[2]:
             eager.remember((*tensors, *beside), o, given, named)
         return o
