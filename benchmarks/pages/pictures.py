@@ -31,6 +31,7 @@ PICTURES: dict[str, tuple[str, str, dict[str, Any]]] = {
     "traffic": ("traffic", "h200-ncu.csv", {"shape": Shape(16, 4096, 64)}),
     "scaling": ("scaling", "scaling/h200.json", {}),
     "energy": ("energy", "figures/h200-energy.json", {}),
+    "accuracy": ("accuracy", "errors/h200-float32.json", {}),
     "sweep": ("latency", "figures/h200-sweep-d32.json", {}),
 }
 

@@ -38,7 +38,9 @@ LONGEST = 26  # letters of a name in a picture
 
 
 def cut(name: str) -> str:
-    """A name as long as a picture has room for: of a path, its end."""
+    """A name as long as a picture has room for: of a path that is longer, the file alone, or its end."""
+    if len(name) > LONGEST:
+        name = name.rpartition("/")[2]
     return name if len(name) <= LONGEST else f"…{name[1 - LONGEST :]}"
 
 

@@ -16,7 +16,7 @@ from hw4cli.show.curves import energy, latency, rate, roofline, speedup
 from hw4cli.show.kinds import KINDS
 from hw4cli.show.records import load
 from hw4cli.show.scaling import IDEAL, load_scaling, scaling
-from hw4cli.show.style import NEUTRAL, OTHERS, PEERS, STEPS, colours, heat, heat_step
+from hw4cli.show.style import LONGEST, NEUTRAL, OTHERS, PEERS, STEPS, colours, cut, heat, heat_step
 
 
 def marks(picture, name, panel=0, limit=False):
@@ -231,3 +231,15 @@ def test_the_cells_of_a_heat_map_are_shares_of_the_best_and_what_stands_on_them_
         assert all(contrast(cell[scheme], ink[scheme]) > 4.5 for cell, ink in heat())
         brightness = [sum(linear(cell[scheme])) for cell, _ in heat()]
         assert brightness == sorted(brightness, reverse=scheme == 0), "the more, the further from the paper"
+
+
+@pytest.mark.parametrize(
+    ("name", "shown"),
+    [
+        ("my/attention.py:fast", "my/attention.py:fast"),
+        ("benchmarks/measure/triton_attention.py:tf32", "triton_attention.py:tf32"),
+        ("students/attention_of_many_words.py:forward", "…_of_many_words.py:forward"),
+    ],
+)
+def test_a_legend_names_a_path_that_is_long_by_its_file(name, shown):
+    assert cut(name) == shown and len(shown) <= LONGEST
