@@ -42,6 +42,9 @@
 #ifndef SCORE_BITS  // whether a launch before has found which pairs have a score: 1, the same for all heads; 2, for those of a batch
 #define SCORE_BITS 0
 #endif
+#ifndef SCORE_ENLARGED  // whether a tanh is multiplied by a large number, or by one that is not known
+#define SCORE_ENLARGED 0
+#endif
 #ifdef SCORE_KEEPS  // whether a pair may have no score
 #define SCORE_KEPT 1
 #else

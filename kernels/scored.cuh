@@ -64,7 +64,12 @@ __device__ __forceinline__ float score_log(float x) { return logf(x); }
 __device__ __forceinline__ float score_sqrt(float x) { return sqrtf(x); }
 // 1 - 2 / (e^2x + 1), to 2^-23 of 1: what counts is a score's error, not a small score's. Not the unit's own tanh, to 2^-11 of
 // itself: of a score of 15 that is 0.7 % of its weight, and scores of gradients are not bit for bit the forward pass's.
+// SCORE_ENLARGED: it is multiplied by a large number, so that a small one counts, too: to 2^-21 of itself.
 __device__ __forceinline__ float score_tanh(float x) {
+#if SCORE_ENLARGED
+    const float squared = x * x;
+    if (squared < 0.0625f) return x * fmaf(squared, fmaf(squared, fmaf(squared, -0.05396825f, 0.13333333f), -0.33333333f), 1);
+#endif
     return 1 - __fdividef(2, exp2_fast(x * 2.88539008177792681f) + 1);
 }
 // x (c0 + c1 x^2 ...), by which tanh(x) is to 2^-16.8 of itself up to 0.15 by two terms, up to 0.4 by three, up to 1 by five: the terms

@@ -23,6 +23,9 @@ PLACES = ("b", "h", "i", "j", "Nq", "Nk")  # whole numbers
 MOST_ARRAYS, MOST_DIMENSIONS = 4, 4
 LONGEST = 2000  # letters of an expression
 MOST_BENDS = 4  # of a line
+MOST_ENLARGED = 256  # what a tanh to 2^-23 of 1 may be multiplied by; one by more is to 2^-21 of itself
+# The smallest cap of which a slope comes from a weight's logarithm, which knows a score to 2^-20.
+LEAST_OF_WEIGHTS = 2.0**-6
 FLOAT, INT, BOOL = "float", "int", "bool"  # types of expressions
 WORD = re.compile(r"[A-Za-z_]\w*")
 
@@ -98,7 +101,8 @@ class Score:
         if self.folded.is_tanh:
             inner, outer = self.folded.inner, self.folded.outer
             texts |= {"SCORE_INNER": repr(inner), "SCORE_OUTER": repr(outer)}
-            texts["SCORE_SLOPE_AFTER"] = f"(T({inner * outer!r})*score_tanh_slope(s*T({1 / outer!r})))"
+            if outer >= LEAST_OF_WEIGHTS:
+                texts["SCORE_SLOPE_AFTER"] = f"(T({inner * outer!r})*score_tanh_slope(s*T({1 / outer!r})))"
         return texts | ({} if keep is None else {"SCORE_KEEPS": write(keep)})
 
     @functools.cached_property
@@ -191,6 +195,7 @@ class Score:
         tile = next((one.tile_bytes for one in self.arrays if one.name == self.tile), 0)
         found = {"SCORED": 1, "SCORE_VIEWS": max(1, len(self.arrays)), "SCORE_SLOPES": int(not self.keeps_slope)}
         found |= {"SCORE_TILE_BYTES": tile} if tile else {}
+        found |= {"SCORE_ENLARGED": 1} if _enlarged(self.trees[0]) > MOST_ENLARGED else {}
         return {**found, **({"SCORE_GRADIENT": 1} if self.gradient else {})}
 
     def evaluate(
@@ -538,6 +543,26 @@ def _is_affine(tree: ast.expr) -> bool:
         case ast.BinOp(left=u, op=ast.Mult(), right=v):
             return _is_affine(u) and _is_affine(v) and not all(_names(x, ("i", "j")) for x in (u, v))
     return False
+
+
+def _enlarged(tree: ast.expr) -> float:
+    """By how much the error of a tanh is multiplied, at most; inf where that is not known, 0 where there is none."""
+    if not _names(tree, ("tanh",)):
+        return 0
+    match tree:
+        case ast.Call(func=ast.Name(id="tanh"), args=[part]):
+            return max(1, _enlarged(part))
+        case ast.UnaryOp(operand=part):
+            return _enlarged(part)
+        case ast.BinOp(left=u, op=ast.Add() | ast.Sub(), right=v):
+            return max(_enlarged(u), _enlarged(v))
+        case ast.BinOp(left=u, op=ast.Mult(), right=v):
+            for part, other in ((u, v), (v, u)):
+                if (found := _number(part)) is not None:
+                    return abs(found) * _enlarged(other)
+        case ast.BinOp(left=u, op=ast.Div(), right=v) if found := _number(v):
+            return _enlarged(u) / abs(found)
+    return math.inf
 
 
 def _is_mild(factor: float) -> bool:

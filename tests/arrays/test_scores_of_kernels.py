@@ -467,3 +467,29 @@ def test_every_kernel_of_gradients_derives_them(kernel, kind):
         [*found, *([scores] if wants else [])], [*gradients, *([dscore] if wants else [])], strict=True
     ):
         assert np.abs(got - one).max() <= LARGEST * ERROR[dtype] * max(1, np.abs(one).max())
+
+
+@slow
+@pytest.mark.parametrize("cap", [1e-5, 1e-3, 1e5, 1e7])
+def test_caps_far_below_or_beyond_all_scores_are_right_as_well(cap):
+    """Small ones leave hardly a gradient, large ones hardly change a score."""
+    plain = Workload(FLOAT16, 1, 2, 1, 70, 150, 64)
+    words = random_words(plain)
+    work = replace(plain, score=Score(f"{cap} * tanh(s / {cap})"))
+
+    def change(s, *_):
+        found = np.tanh(s / cap)
+        return cap * found, 1 - found**2
+
+    q, k, v = (numbers(x, FLOAT16) for x in words)
+    do = numbers(random_words(plain, seed=2)[0], FLOAT16)
+    o, lse, *right = exact(do, q, k, v, change, lambda b, h, i, j: (b + h + i + j) >= 0)
+    outcome = run_half(work, *words, kernel="half", cc=90)
+    assert np.abs(numbers(outcome.o, FLOAT16) - o).max() <= ALLOWED[FLOAT16]
+    np.testing.assert_allclose(outcome.lse, lse, rtol=2**-16.8, atol=SUMS[FLOAT16])
+    given = rounded(do, FLOAT16), *words, rounded(o, FLOAT16), lse.astype(np.float32)
+    for kernel in ("backward_once", "backward"):
+        made = run_backward(work, *given, kernel=kernel, cc=90)
+        for found, one in zip(made.gradients, right, strict=False):
+            reach = max(1e-3, np.abs(one).max())
+            assert np.abs(numbers(found, FLOAT16) - one).max() <= ERROR[FLOAT16] * reach, kernel

@@ -360,6 +360,29 @@ def test_constants_around_a_score_and_around_s_are_taken_out(words, core, inner,
     assert ast.unparse(score.trees[0]) == ast.unparse(ast.parse(words, mode="eval").body)  # as it was
 
 
+@pytest.mark.parametrize(
+    ("words", "is_enlarged"),
+    [
+        ("50.0 * tanh(s / 50.0) + bias[b, h, i, j]", False),
+        ("-tanh(s) * 8 * 32", False),
+        ("tanh(s) / 0.01 - s * 1e9", False),
+        ("1e5 * tanh(s / 1e5)", True),
+        ("j + tanh(s) / 1e-4", True),
+        ("tanh(1000 * tanh(s))", True),
+        ("bias[b, h, i, j] * tanh(s)", True),  # by how much is not known
+        ("tanh(s) ** 2", True),
+        ("1e9 * s", False),
+    ],
+)
+def test_a_tanh_that_may_be_multiplied_by_much_is_one_whose_small_numbers_count(words, is_enlarged):
+    assert ("SCORE_ENLARGED" in Score(words, arrays=ARRAYS).numbers) == is_enlarged
+
+
+def test_slopes_come_from_weights_where_these_know_a_score_well_enough_for_its_cap():
+    assert "SCORE_SLOPE_AFTER" in Score("0.1 * tanh(s / 0.1)").texts
+    assert "SCORE_SLOPE_AFTER" not in Score("1e-3 * tanh(s / 1e-3)").texts
+
+
 def test_an_array_of_one_row_for_all_is_read_as_tiles_too():
     rows = Named("rows", "bool", (2, 3, 4, 64), (768, 256, 64, 1), True)
     keys = Named("keys", "element", (2, 64), (64, 1), True)
