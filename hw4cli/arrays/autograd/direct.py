@@ -200,7 +200,7 @@ def _is_wide(q: Tensor, asked: Options) -> bool:
 
 def _beside(tensors: Sequence[Tensor]) -> list[Any]:
     """Tensors beside query, key and value, as hw4cli.attention takes them."""
-    return [x.detach() if x.is_cuda else array_of(x) for x in tensors]
+    return [x.detach().resolve_neg() if x.is_cuda else array_of(x) for x in tensors]
 
 
 def _as_arrays(tensors: tuple[Tensor, ...]) -> tuple[str, list[Any]]:

@@ -108,7 +108,7 @@ def remember(tensors: tuple[Tensor, ...], o: Tensor, options: Options, kernel: s
     if not _is_on_gpu(q) or _is_watched() or is_compiling() or FORWARD.knows(options, tensors):
         return
     call = None
-    if _are_readable((q, k, v)):
+    if _are_readable((q, k, v), beside):
         with torch.no_grad():
             work, operands, ways, gaps = _described((q, k, v, o), options, beside)
             wants_lse = o.requires_grad
@@ -132,10 +132,11 @@ def _kin(options: Options) -> Options:
     return *others, numbers.kind
 
 
-def _are_readable(tensors: tuple[Tensor, ...]) -> bool:
-    """Whether kernels read them where they lie: not those that stand for many, as vmap's do, and have no memory."""
+def _are_readable(tensors: tuple[Tensor, ...], beside: Sequence[Tensor]) -> bool:
+    """Whether kernels read them, and what a score names, where they lie: not those that stand for many, as vmap's do,
+    and have no memory, and no negative views."""
     try:
-        return all(map(operators.is_readable, tensors))
+        return all(map(operators.is_readable, tensors)) and not any(x.is_neg() for x in beside)
     except RuntimeError:
         return False
 
@@ -253,7 +254,7 @@ def _gradients(tensors: tuple[Tensor, ...], options: Options) -> tuple[Tensor, T
         dq, dk, dv = operators.derive(do, q, k, v, o, sums, *_mask(options[:-1]))
     if not (_is_grad_enabled() or _is_watched() or is_compiling() or BACKWARD.knows(options, tensors)):
         call = None
-        if _are_readable((do, q, k, v, o)):
+        if _are_readable((do, q, k, v, o), beside):
             work, operands, ways, gaps = _described((q, k, v, o, do, dq, dk, dv), options, beside)
             is_empty = _are_sequences(options) and not work.sequences
             launches = None if is_empty else gradients.launches_for(work, operands)
@@ -275,7 +276,7 @@ def _with_masks(tensors: tuple[Tensor, ...], options: Options) -> tuple[Tensor, 
     dq, dk, dv, dmask = direct.derive((do, q, k, v, o, sums), *_asked(q, options, beside), of_mask=True)
     if not (_is_grad_enabled() or _is_watched() or is_compiling() or BACKWARD.knows(key, tensors)):
         call = None
-        if _are_readable((do, q, k, v, o)):
+        if _are_readable((do, q, k, v, o), beside):
             work, operands, ways, gaps = _described((q, k, v, o, do, dq, dk, dv), options, beside, gradient=True)
             launches, shape = None, work.of_scores
             if work.sequences or not _are_sequences(options):

@@ -93,8 +93,8 @@ def _changed(
 
 
 def array_of(x: Tensor) -> Any:
-    """NumPy's array in the same memory; of bfloat16, which NumPy has not, a wider copy."""
-    x = x.detach()
+    """NumPy's array in the same memory; of bfloat16, which NumPy has not, a wider copy, and one of a negative view."""
+    x = x.detach().resolve_neg()
     return (x.float() if x.dtype == torch.bfloat16 else x).numpy()
 
 

@@ -133,7 +133,10 @@ def readable(tensors: tuple[Tensor, ...]) -> tuple[str, list[Tensor]]:
 
 def is_readable(x: Tensor) -> bool:
     """Whether the rows are chunks of 16 bytes that do not overlap: see check_rows in hw4cli/arrays/attention.py. Others
-    are copied anyway where they are no whole chunks: hw4cli/arrays/staged.py."""
+    are copied anyway where they are no whole chunks: hw4cli/arrays/staged.py. Not of a negative view, whose numbers are
+    not those in memory."""
+    if x.is_neg():
+        return False
     chunk = 16 // x.element_size()
     if x.shape[-1] % chunk:
         return True

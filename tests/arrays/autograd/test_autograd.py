@@ -117,6 +117,22 @@ def test_tensors_may_lie_in_memory_in_any_way(how, inputs):
     assert_like([o.detach(), *found], expected, torch.float32)
 
 
+@pytest.mark.parametrize("asked", [{}, {"softcap": 2.0}, {"lengths": [9]}, {"attn_mask": None}], ids=str)
+def test_negative_views_are_read_and_derived_with_whatever_is_asked_for(asked):
+    """torch has such views of gradients of complex numbers."""
+    x, mask, do = torch.randn(3, 1, 2, 9, 8), torch.randn(9, 9), torch.randn(1, 2, 9, 8)
+
+    def of(turned):
+        leaves = [turned(one).requires_grad_() for one in x]
+        words = asked if "attn_mask" not in asked else {"attn_mask": turned(mask).requires_grad_()}
+        wanted = [*leaves, *(one for one in words.values() if isinstance(one, torch.Tensor))]
+        o = hw4cli.torch.attention(*leaves, **words)
+        return [o, *torch.autograd.grad(o, wanted, turned(do))]
+
+    for found, right in zip(of(torch._neg_view), of(torch.neg), strict=True):
+        assert torch.equal(found, right)
+
+
 @pytest.mark.parametrize("wanted", [(0,), (1,), (2,), (0, 1), (0, 2), (1, 2)], ids=str)
 def test_gradients_of_some_of_the_tensors_are_those_of_all(wanted):
     every = gradients(hw4cli.torch.attention, tensors(), is_causal=True)

@@ -391,6 +391,22 @@ def test_a_mask_whose_values_change_is_read_each_time(planned):
     assert forward.calls == 3
 
 
+@pytest.mark.parametrize("which", range(4))
+def test_negative_views_are_never_read_where_they_lie(planned, which):
+    forward, backward = planned({}, {"attn_mask": (10, 10)})
+    x = [*tensors(), torch.randn(10, 10)]
+    right = both(
+        [-one if n == which else one for n, one in enumerate(x)], is_causal=False, scale=torch.tensor(SHAPE[3] ** -0.5)
+    )
+    for _ in range(3):
+        leaves = [torch._neg_view(one) if n == which else one for n, one in enumerate(x)]
+        leaves = [one.requires_grad_(n < 3) for n, one in enumerate(leaves)]
+        o = attention(*leaves)
+        found = torch.autograd.grad(o, leaves[:3], torch.ones_like(o) * 0.5)
+        assert close([o.detach(), *found], right[:4])
+    assert not forward.calls and not backward.calls
+
+
 def test_a_mask_that_is_changed_before_the_backward_pass_is_refused(planned):
     forward, _ = planned({}, {"attn_mask": (10, 10)})
     x, mask = tensors(wanting=True), torch.zeros(10, 10)
