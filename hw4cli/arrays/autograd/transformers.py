@@ -48,7 +48,7 @@ def register_in_transformers(name: str = "hw4") -> None:
             if is_compiling():  # where nobody asks whether there is padding in it
                 return _of_keys(**options)
             of_padding: Tensor | None = flash_attention_mask(*arguments, **options)
-            return of_padding
+            return None if of_padding is None else _with_version(of_padding)
         if is_compiling():
             options = _from_first_key(**options)
         # Whether a mask may be left out is decided by what torch's attention does without one.
@@ -160,6 +160,15 @@ def attention_of_model(
     return o.transpose(1, 2).contiguous(), None
 
 
+def _with_version(mask: Tensor) -> Tensor:
+    """A mask that counts its changes, so that what was read of it may be known to the next layer: in inference mode a
+    copy."""
+    if not mask.is_inference():
+        return mask
+    with torch.inference_mode(False):
+        return mask.clone()
+
+
 class _Seen(NamedTuple):
     """A mask whose lengths are known: the layers of a model get the same one."""
 
@@ -173,9 +182,10 @@ _LAST: list[_Seen] = []
 
 def _lengths_of(mask: Tensor) -> tuple[Numbers, str] | None:
     """How many keys each batch has, and on which side the padding lies; None where it lies on neither, or on one of
-    some batches and on the other of others. Waits for a GPU, once for a mask."""
+    some batches and on the other of others. Waits for a GPU, once for a mask that counts its changes."""
+    version = None if mask.is_inference() else mask._version
     for seen in _LAST:
-        if seen.mask() is mask and seen.version == mask._version:
+        if seen.mask() is mask and seen.version == version:
             return seen.found
     if mask.dim() != 2:
         raise ValueError(f"the mask is {tuple(mask.shape)}: give one of padding, (batch, keys), or of four dimensions")
@@ -185,5 +195,6 @@ def _lengths_of(mask: Tensor) -> tuple[Numbers, str] | None:
     right, left = (seen_keys == (numbers < lengths)).all(), (seen_keys == (numbers >= keys - lengths)).all()
     sides = torch.stack([right, left]).tolist()
     found = (tuple(lengths[:, 0].tolist()), RIGHT if sides[0] else LEFT) if any(sides) else None
-    _LAST[:] = [_Seen(weakref.ref(mask), mask._version, found)]
+    if version is not None:
+        _LAST[:] = [_Seen(weakref.ref(mask), version, found)]
     return found

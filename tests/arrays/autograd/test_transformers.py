@@ -198,6 +198,30 @@ def test_a_cache_with_room_for_more_is_read_as_far_as_it_is_filled():
     assert torch.equal(*tokens)
 
 
+@pytest.mark.parametrize("kind", few(["llama", "mistral", "gemma2"], 1))
+def test_inference_mode_whose_tensors_count_no_changes_gives_the_same_numbers_and_tokens(kind):
+    model, found = model_of(kind), []
+    for implementation in ("hw4", "eager"):
+        model.set_attn_implementation(implementation)
+        with torch.inference_mode():
+            given = batch("left")  # made there
+            tokens = model.generate(**given, max_new_tokens=4, do_sample=False)
+            found.append((model(**given).logits[given["attention_mask"].bool()], tokens))
+    (one, its_tokens), (other, right) = found
+    assert torch.equal(its_tokens, right)
+    torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-3)
+
+
+def test_a_mask_that_is_changed_where_changes_are_not_counted_is_read_again():
+    q = torch.randn(2, 2, 12, 16)
+    with torch.inference_mode():
+        mask = torch.ones(2, 12)
+        first = attention_of_model(torch.nn.Module(), q, q, q, mask)[0]
+        mask[1, 7:] = 0
+        second = attention_of_model(torch.nn.Module(), q, q, q, mask)[0]
+    assert second[0].equal(first[0]) and not second[1, 7:].any() and first[1, 7:].any()
+
+
 @slow
 @pytest.mark.parametrize("cache", ["dynamic", "static"])
 @pytest.mark.parametrize("kind", ["llama", "mistral", "gemma2"])
@@ -212,12 +236,14 @@ def test_a_compiled_model_generates_the_same_tokens(kind, cache):
     assert torch.equal(model.generate(**given, max_new_tokens=8, do_sample=False, **options), right)
 
 
-def test_the_layers_of_a_model_read_a_mask_once(monkeypatch):
-    model, given, read = model_of("llama"), batch("right"), []
+@pytest.mark.parametrize("mode", [torch.enable_grad, torch.inference_mode])
+def test_the_layers_of_a_model_read_a_mask_once(monkeypatch, mode):
+    model, read = model_of("llama"), []
     tolist = torch.Tensor.tolist
     monkeypatch.setattr(torch.Tensor, "tolist", lambda x: read.append(tuple(x.shape)) or tolist(x))
     model.set_attn_implementation("hw4")
-    model(**given)
+    with mode():
+        model(**batch("right"))
     assert read.count((3,)) == 1, read
 
 
