@@ -18,11 +18,12 @@ import tempfile
 import threading
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hw4cli.device.machinecode import kernel_cache
+from hw4cli.device.machinecode import kernel_cache, spare_folder
 from hw4cli.device.ownkernel import COMMENT, check_symbols
 from hw4cli.errors import InputError, MachineError
 from hw4cli.problem.cpu import workers
@@ -162,8 +163,8 @@ def shared_object(
     defines += [f"-D__CUDA_ARCH__={cc * 10}", *(["-D__HIP__=1"] if lanes == 64 else [])]
     options = [*LANGUAGE, LINES, KERNELS_ALONE, *processor(), *compiler.options(build), *defines]
     name = digest(text, options, compiler.version, *texts(headers))
-    target = cache_folder() / f"hw4-emulator-{source.stem}-{build}-{name}.so"
-    if target.exists():
+    target = place_of(f"hw4-emulator-{source.stem}-{build}-{name}.so")
+    if is_kept(target):
         return target
     runtime = _runtime(compiler, build, headers, run)
     with tempfile.TemporaryDirectory(prefix="hw4-") as folder:
@@ -181,8 +182,7 @@ def shared_object(
         objects = [f"{cpp}.o", *map(str, runtime)]
         linked = [compiler.path, "-shared", "-Wl,-Bsymbolic", *sanitizer, *window, *objects, "-o", str(made)]
         _run(linked, source.name, folder, run)
-        keep(made, target)
-    return target
+        return keep(made, target)
 
 
 def check_kernels(variant: str, source: Path, made: Path, symbols: Sequence[str]) -> None:
@@ -243,8 +243,7 @@ def compile_runtime(
         return [*options, "-O1" if unit in LITTLE_OPTIMISED[kind] else "-O2", *own]
 
     targets = {
-        unit: cache_folder() / f"hw4-{kind}-{unit}-{digest(options_of(unit), compiler.version, *known)}.o"
-        for unit in units
+        unit: place_of(f"hw4-{kind}-{unit}-{digest(options_of(unit), compiler.version, *known)}.o") for unit in units
     }
 
     def compile_one(unit: str) -> None:
@@ -253,10 +252,10 @@ def compile_runtime(
             source.write_text("".join(f'#include "{path}"\n' for path in units[unit]), encoding="utf-8")
             command = [compiler.path, *options_of(unit), "-c", str(source), "-o", str(made)]
             _run(command, source.name, folder, run)
-            keep(made, targets[unit])
+            targets[unit] = keep(made, targets[unit])
 
     with ONE_AT_A_TIME:
-        if missing := [unit for unit, target in targets.items() if not target.exists()]:  # else no thread is begun
+        if missing := [unit for unit, target in targets.items() if not is_kept(target)]:  # else no thread is begun
             missing.sort(key=lambda unit: -sum(path.stat().st_size for path in units[unit]))  # what takes longest first
             with ThreadPoolExecutor(workers()) as pool:
                 list(pool.map(compile_one, missing))
@@ -283,14 +282,45 @@ def compiler_run(command: Sequence[str], name: str, temporary: str, run: Run) ->
         raise MachineError(f"{command[0]} is not installed, and {name} cannot be compiled without it") from None
 
 
-def keep(made: Path, target: Path) -> None:
-    """Put a file where it appears when it is whole."""
+def place_of(name: str) -> Path:
+    """Where what is compiled under a name is kept, or will be: in the cache, or in the private folder if it is there,
+    as the cache had no room, or has another user's."""
+    wanted, spare = cache_folder() / name, spare_folder()
+    return spare / name if spare and not is_kept(wanted) and is_kept(spare / name) else wanted
+
+
+def is_kept(path: Path) -> bool:
+    """Whether a file is there that this process can read to its end: an object ends with a table of its sections."""
+    try:
+        with path.open("rb") as file:
+            head, size = file.read(64), os.fstat(file.fileno()).st_size
+    except OSError:
+        return False
+    if len(head) < 64 or not head.startswith(b"\x7fELF"):
+        return size > 0
+    (at,), (each, number) = struct.unpack_from("<Q", head, 40), struct.unpack_from("<HH", head, 58)
+    return bool(size >= at + each * number)
+
+
+def keep(made: Path, target: Path) -> Path:
+    """Put a file where it appears when it is whole: there, or in the private folder, if that cannot be. Raises
+    MachineError if neither can be."""
+    try:
+        return put(made, target)
+    except OSError as error:
+        with suppress(OSError):
+            if spare := spare_folder(make=True):
+                return put(made, spare / target.name)
+        raise MachineError(f"cannot write {target}: {error.strerror}") from None
+
+
+def put(made: Path, target: Path) -> Path:
+    """Put a file where it appears when it is whole. Raises OSError."""
     part = target.with_suffix(f".{os.getpid()}")
     try:
         shutil.copy(made, part)
         part.replace(target)
-    except OSError as error:
-        raise MachineError(f"cannot write {target}: {error.strerror}") from None
+        return target
     finally:
         part.unlink(missing_ok=True)
 

@@ -121,10 +121,12 @@ def _compilers(source: "Source", confined: bool) -> "Iterator[Run]":
     if not confined:
         yield subprocess.run
         return
+    from hw4cli.device.machinecode import spare_folder
     from hw4cli.emulator.build import cache_folder
 
     folders = {path.resolve().parent for path in source.files}
-    visible = [*folders, data_path("kernels/emulator").resolve(), cache_folder().resolve()]
+    compiled = [folder.resolve() for folder in (cache_folder(), spare_folder(make=True)) if folder]
+    visible = [*folders, data_path("kernels/emulator").resolve(), *compiled]
     with tempfile.TemporaryDirectory(prefix="hw4-") as scratch:
 
         def run(command: Sequence[str], **options: Any) -> "subprocess.CompletedProcess[Any]":

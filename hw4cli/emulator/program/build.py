@@ -171,9 +171,8 @@ def compile_program(
         prelude = _prelude(compiler, options)
         given = list(pool.map(preprocess, range(len(files))))
         target = _executable(source, given, known)
-        program = Program(source, target, watched and not counted, lanes, counted)
-        if target.exists():
-            return program
+        if kernels.is_kept(target):
+            return Program(source, target, watched and not counted, lanes, counted)
         if _keep_prelude(compiler, options, folder, run):
             prelude = _prelude(compiler, options)
             given = list(pool.map(preprocess, range(len(files))))
@@ -219,9 +218,9 @@ def compile_program(
         except _UnlinkedError:
             link([*runtime.result(), *_runtime(compiler, build, run, ON_DEMAND)])
         linked.chmod(0o755)
-        kernels.keep(linked, target)
+        target = kernels.keep(linked, target)
         _remove_old("hw4-executable-*", MOST_EXECUTABLES)
-    return program
+    return Program(source, target, watched and not counted, lanes, counted)
 
 
 def _parted(text: str, file: Path) -> tuple[str, str]:
@@ -246,7 +245,7 @@ def _with_constants(text: str) -> str:
 def _executable(source: Source, given: Sequence[tuple[str, str]], known: Sequence[object]) -> Path:
     """Where a program is kept: by its own text, whichever way the prelude is read."""
     digest = kernels.digest([list(_lines(text)) for _, text in given], *known)
-    return kernels.cache_folder() / f"hw4-executable-{source.files[0].stem}-{digest}"
+    return kernels.place_of(f"hw4-executable-{source.files[0].stem}-{digest}")
 
 
 def _lines(text: str) -> Iterator[tuple[str, int, str]]:
@@ -292,18 +291,22 @@ def _keep_prelude(compiler: Compiler, options: Sequence[str], folder: str, run: 
     """Before a program is compiled: keep the prelude parsed, if it is not; whether that was done.
 
     The first program reads the text, which takes a second. To parse and keep it takes three times as long, and is
-    worth it for the second one.
+    worth it for the second one. Where there is no room for it, the text is read.
     """
     kept = _parsed_prelude(compiler, options)
     if compiler.clang or kept.exists():
         return False
     if not kept.parent.exists():
-        kept.parent.mkdir(exist_ok=True)
+        with suppress(OSError):
+            kept.parent.mkdir(exist_ok=True)
         return False
     made = Path(folder, "prelude.gch")
     words = [compiler.path, *options, "-fopenmp", "-x", "c++-header", str(data_path(PRELUDE)), "-o", str(made)]
     _check(run, words, kept.stem, folder)
-    kernels.keep(made, kept)
+    try:
+        kernels.put(made, kept)
+    except OSError:
+        return False
     _remove_old("hw4-prelude-*", MOST_PRELUDES)
     return True
 

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from hw4cli.emulator.build import cache_folder, digest, keep
+from hw4cli.emulator.build import digest, is_kept, keep, place_of
 from hw4cli.emulator.library import FORWARD, ORDERS, Schedule
 from hw4cli.emulator.program.execute import ENDED, SECONDS, Execution, execute
 from hw4cli.emulator.report import Finding
@@ -173,12 +173,12 @@ def _driver(source: Path, kernel: str) -> Path:
     header = data_path("kernels/emulator/program/one_kernel.h")
     shown = kernel.replace('"', "'")
     text = _DRIVER.format(source=source, header=header, kernel=kernel, shown=shown)
-    target = cache_folder() / f"hw4-kernel-{digest(text)}.cu"
-    if not target.exists():
+    target = place_of(f"hw4-kernel-{digest(text)}.cu")
+    if not is_kept(target):
         with tempfile.TemporaryDirectory(prefix="hw4-") as folder:
             made = Path(folder, "driver.cu")
             made.write_text(text, encoding="utf-8")
-            keep(made, target)
+            return keep(made, target)
     return target
 
 
