@@ -12,6 +12,7 @@ LARGE_TILE = 80  # rows of Q, of 128 columns
 # Bytes of sums of dQ of heads worked on together: of shared heads, of others; of more than 16 heads without a mask,
 # or 8 with one. The best on an H200, with a mask on an H100.
 SHARED_SUMS, OWN_SUMS, MANY_SUMS = 1 << 26, 1 << 24, 1 << 23
+OF_LONG = 2  # shared heads worked on together without a mask, of OWN_SUMS or more (docs/notes/gradients.md)
 OF_WINDOWS = 2  # heads of 128 columns worked on together (docs/notes/gradients.md)
 OF_ATOMIC = 4  # heads worked on together where no block waits for another
 # With a mask, tiles of keys add to dQ in so many chains where a head has more than `FEW_TILES` tiles of keys; one more
@@ -126,6 +127,8 @@ def section(work: Workload, in_order: bool = True) -> int:
     if group == 1:
         usual, many = (8, 16) if work.causal else (16, 64)
         return max(4, min(usual, OWN_SUMS // sums), min(many, MANY_SUMS // sums))
+    if not work.causal and sums >= OWN_SUMS:
+        return OF_LONG
     return max(1 if work.causal else 8, min(16, SHARED_SUMS // sums))
 
 
