@@ -6,7 +6,8 @@
 //           far. Blocks claim tasks in that order, and all go through the queries in one order: the block before is ahead, so that
 //           hardly any block waits. dQ is multiplied a tile later: both groups' dS is there, and one takes exponentials while the
 //           other multiplies. At 64 columns a third group multiplies dQ (ONCE_APART), but where scores are changed, of windows, of
-//           sequences, and of long causal rows.
+//           sequences, and of long causal rows. Of one tile of keys, and of short rows of many heads, it also rounds dQ
+//           (ONCE_ROUNDED): the block with a tile's last keys brings the sum back. Else a launch after the pass does.
 // Geometry: As many blocks as there are multiprocessors; each takes the next task, 128 keys of a head, that no other has taken:
 //           a block waits only for blocks that have started. Causal: the longest tasks come first.
 // Shared:   Owned rows, 512 p bytes; two tiles of Q and dO, p = d rounded up to 64 or 128; dS, twice; one to three tiles of dQ;

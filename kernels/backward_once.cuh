@@ -36,6 +36,14 @@ template <class Work> __device__ __forceinline__ int turn_of(const Work& p, int 
     return keys / p.chains - (before + p.chains - 1 - keys % p.chains) / p.chains;
 }
 
+// ROUNDED: the block whose keys are the last to add to a tile of queries brings the sum back, adds its part, and rounds dQ; no launch
+// does after the pass. There is one chain, and each query sees a key. Whether these keys are the last of a tile:
+constexpr bool ROUNDED = ONCE_ROUNDED;
+__device__ __forceinline__ bool is_last(const TiledParams& p, int keys, int tile) {
+    const int last = ceil_div(p.Nk, BR) - 1, seen = ((tile + 1) * BC - 1 + p.causal_offset) / BR;
+    return ROUNDED && keys == (CAUSAL && tile < tiles_of(p) - 1 ? min(last, seen) : last);
+}
+
 // What runs before: stats, and nothing is counted. Sums that are added as they come begin at 0.
 template <bool IN_ORDER> __device__ __forceinline__ void prepare(const TiledParams& p) {
     const int n = blockIdx.x * THREADS + threadIdx.x;
@@ -68,7 +76,7 @@ __device__ __forceinline__ void store_transposed(const Part& sum, const Matrix<u
     }
 }
 
-// What runs after. First blocks: chains' sums become dQ, the last ones first, which are in the L2 cache still. In order, a tile that no
+// What runs after, if anything. First blocks, unless the pass has rounded: chains' sums become dQ, the last ones first, which are in the L2 cache still. In order, a tile that no
 // keys have been added to has not been written.
 template <bool IN_ORDER> __device__ __forceinline__ void round_dq(const TiledParams& p) {
     const int sums = sums_of(p) - 1 - blockIdx.x;
@@ -112,7 +120,8 @@ __device__ __forceinline__ void add_parts(const TiledParams& p, int block) {
     store(sum, which ? p.dv : p.dk, head / p.kv_heads, head % p.kv_heads, row, p.Nk, which ? 1 : p.scale, piece * 32);
 }
 template <bool IN_ORDER> __device__ __forceinline__ void round_sums(const TiledParams& p) {
-    if (blockIdx.x < sums_of(p)) round_dq<IN_ORDER>(p);
+    if (ROUNDED) add_parts(p, blockIdx.x);
+    else if (blockIdx.x < sums_of(p)) round_dq<IN_ORDER>(p);
     else add_parts(p, blockIdx.x - sums_of(p));
 }
 
@@ -130,6 +139,7 @@ constexpr int READERS = APART ? 1 : 2;  // groups that read dS, and write dQ
 constexpr int PIECES = APART ? 2 : 1;
 constexpr unsigned DS_BYTES = BR * STEP * 2, PIECE_BYTES = DQ_BYTES / PIECES;
 static_assert(!APART || (COLUMNS == 64 && !SEQUENCES && !WINDOW), "registers, and what has been measured");
+static_assert(!ROUNDED || (APART && SUMS == ADDERS), "the group for dQ alone waits for sums, and a buffer's thread brings them");
 // Of a block's registers, 512 for each thread of a group: those of a group that owns keys, and of the one that computes dQ.
 constexpr int KEY_REGISTERS = APART ? 208 : Streams::REGISTERS;
 constexpr int DQ_REGISTERS = 512 - 2 * 208 - Streams::COPY_REGISTERS;
@@ -145,10 +155,12 @@ struct Memory : Streams {
     __device__ __forceinline__ unsigned task_full() const { return base + Streams::BARRIERS_AT; }  // a task, and its rows are there
     __device__ __forceinline__ unsigned task_empty() const { return task_full() + 8; }
     __device__ __forceinline__ unsigned dq_full(unsigned n) const { return base + MORE_BARRIERS_AT + n % (PIECES * ADDERS) * 16; }
-    __device__ __forceinline__ unsigned dq_empty(unsigned n) const { return dq_full(n) + 8; }  // its buffer has been read
+    // Its buffer has been read. ROUNDED: the tile's buffers are its own; they have the sum where its keys are the last.
+    __device__ __forceinline__ unsigned dq_empty(unsigned n) const { return dq_full(n) + 8; }
     // Until the buffer of the n-th piece of dQ is free.
     __device__ __forceinline__ void wait_for_room(unsigned n) const {
-        if (SUMS == ADDERS) mbarrier_wait(dq_empty(n), n / (PIECES * SUMS) % 2 ^ 1);
+        if (ROUNDED) mbarrier_wait(dq_empty(n / PIECES * PIECES), n / (PIECES * SUMS) % 2);
+        else if (SUMS == ADDERS) mbarrier_wait(dq_empty(n), n / (PIECES * SUMS) % 2 ^ 1);
         else if (n >= SUMS) mbarrier_wait(dq_empty(n - SUMS), (n - SUMS) / ADDERS % 2);
     }
     __device__ __forceinline__ unsigned ds_full(unsigned n) const { return base + DS_BARRIERS_AT + n % 2 * 16; }
@@ -215,6 +227,13 @@ __device__ __forceinline__ void produce_tiles(const TiledParams& p, const Memory
     }
 }
 
+// ROUNDED: the n-th tile has its buffers; where its sum is given, once that has come.
+__device__ __forceinline__ void make_room(const Memory& memory, unsigned n, const float* sum = nullptr) {
+    const unsigned room = memory.dq_empty(PIECES * n);
+    if (!sum) return mbarrier_arrive(room);
+    mbarrier_expect<DQ_BYTES>(room);
+    copy_bulk<DQ_BYTES>(memory.dq(PIECES * n), sum, room);
+}
 // The loop of a thread that adds tiles of dQ to the sums in device memory; in order, after the tiles before. The sums are there for
 // the next block once the copy is done, which takes longer than a tile's products: hence two or three such threads.
 template <bool IN_ORDER>
@@ -231,22 +250,26 @@ __device__ __forceinline__ void add_tiles(const TiledParams& p, const Memory& me
 #else
             const long long tile = (long long)(keys % p.chains) * sums_of(p) + (t.batch * p.heads + head) * tiles_of(p) + j;
 #endif
+            const bool last = is_last(p, keys, j);
+            if (ROUNDED && !last) make_room(memory, n);
             if (IN_ORDER) semaphore_wait(p.counts + tile, turn);
+            if (last) make_room(memory, n, turn > 0 ? p.dq_sums + tile * (DQ_BYTES / 4) : nullptr);
             auto add = [&](unsigned piece, long long at) {
                 mbarrier_wait(memory.dq_full(piece), piece / (PIECES * ADDERS) % 2);
+                if (last) return;
                 float* to = p.dq_sums + at * (PIECE_BYTES / 4);
                 if (IN_ORDER && turn == 0) store_bulk<PIECE_BYTES>(to, memory.dq(piece));
                 else add_bulk<PIECE_BYTES>(to, memory.dq(piece));
                 bulk_commit();
                 bulk_wait_read();
-                mbarrier_arrive(memory.dq_empty(piece));
+                if (!ROUNDED) mbarrier_arrive(memory.dq_empty(piece));
             };
             if (PIECES == 1) add(n, tile);
             else {
 #pragma unroll 1
                 for (int m = 0; m < PIECES; m++) add(PIECES * n + m, PIECES * tile + m);
             }
-            if (!IN_ORDER) return;
+            if (!IN_ORDER || last) return;
             bulk_wait();
             semaphore_release(p.counts + tile, turn + 1);
         });
@@ -459,11 +482,19 @@ __device__ __forceinline__ void multiply_halves(const TiledParams& p, const Memo
         leave_sums(p, t, work.first, work.second, row);
     });
 }
+// To the n-th piece of dQ, of the last keys, the sum of those before, which has come to its buffer.
+__device__ __forceinline__ void add_sum(Part& dQ, const Memory& memory, unsigned n) {
+    UNROLL for (int i = 0; i < PART; i++) {
+        const Four sum = load_shared(memory.dq(n) + place(0, i));
+        UNROLL for (int e = 0; e < 4; e++) dQ[i][e] += sum.v[e];
+    }
+}
 // The group that computes dQ, a piece of each half tile.
 __device__ __forceinline__ void multiply_dQ(const TiledParams& p, const Memory& memory) {
     unsigned consumed = 0;
     each_claimed(p, memory, [&](const Task& t) {
-        each_tile(t, [&](int, int) {
+        each_tile(t, [&](int head, int j) {
+            const bool last = is_last(p, t.row0 / BR, j);
             UNROLL for (int h = 0; h < 2; h++) {
                 const unsigned n = 2 * consumed + h;
                 Part dQ;
@@ -472,7 +503,10 @@ __device__ __forceinline__ void multiply_dQ(const TiledParams& p, const Memory& 
                 wgmma_wait<0>();
                 fence_registers(dQ);
                 warp_arrives(memory.ds_empty(n));
-                store_dQ(dQ, memory, n, 0);
+                if (last) {
+                    if (t.row0 > 0) add_sum(dQ, memory, n);
+                    store_transposed(dQ, p.dq, t.batch, head, j * BC + h * HALF, p.Nq, p.scale, 0);
+                } else store_dQ(dQ, memory, n, 0);
                 signal_dQ(memory, n);
             }
             consumed++;

@@ -15,6 +15,10 @@ SHARED_SUMS, OWN_SUMS, MANY_SUMS = 1 << 26, 1 << 24, 1 << 23
 OF_LONG = 2  # shared heads worked on together without a mask, of OWN_SUMS or more (docs/notes/gradients.md)
 OF_WINDOWS = 2  # heads of 128 columns worked on together (docs/notes/gradients.md)
 OF_ATOMIC = 4  # heads worked on together where no block waits for another
+SHORT_ROWS = 1024  # where with a mask a third group computes dQ, and the pass rounds it; as measured on an H200
+# Where the pass rounds dQ: at most so many heads are worked on together; at least so many without a mask, and with one,
+# but that for all at once so many of each tile of keys suffice; pairs of a head without a mask. Measured on an H200.
+MOST_ROUNDED, FULL_HEADS, MASKED_HEADS, HEADS_OF_A_TILE, FULL_PAIRS = 96, 80, 48, 6, 640 * 640
 # With a mask, tiles of keys add to dQ in so many chains where a head has more than `FEW_TILES` tiles of keys; one more
 # at 64 columns from so many rows on. Only where the sums of the further chains take no more bytes than that.
 CAUSAL_CHAINS, FEW_TILES, MANY_ROWS, MOST_SUMS = 2, 3, 4096, 1 << 30
@@ -30,13 +34,20 @@ class Cut(NamedTuple):
 
     What is streamed past the keys of heads of K and V from the `first` on is cut into parts: the heads of Q that share
     them into so many, times their rows into so many. Each part has its own sums of dK and dV. Tiles of keys add to dQ
-    in so many `chains`, by turns, each with its own sums.
+    in so many `chains`, by turns, each with its own sums. `rounded`: the last tile of keys that adds to one of dQ, of
+    one chain, rounds the sum, and no launch after the pass.
     """
 
     first: int
     heads: int = 1
     rows: int = 1
     chains: int = 1
+    rounded: int = False
+
+    @property
+    def passed(self) -> tuple[int, ...]:
+        """What is passed to the kernel."""
+        return self[:4]
 
     @property
     def parts(self) -> int:
@@ -46,15 +57,17 @@ class Cut(NamedTuple):
 
 def best_cut(work: Workload, sms: int) -> Cut:
     """The cut of least `duration` on so many multiprocessors; none where it gains little, nor of windows: each tile of
-    keys begins behind the one before, and does not wait for it. Sequences of several lengths are not cut."""
-    whole = Cut((1 if work.sequences else work.batch) * work.kv_heads, chains=usual_chains(work))
-    if work.window or work.sequences:
+    keys begins behind the one before, and does not wait for it. Sequences of several lengths are not cut, nor short
+    rows of many heads, whose dQ the pass rounds."""
+    rounded, heads_of_keys = is_rounded(work), (1 if work.sequences else work.batch) * work.kv_heads
+    whole = Cut(heads_of_keys, chains=1 if rounded else usual_chains(work), rounded=rounded)
+    if work.window or work.sequences or (rounded and work.Nk > KEYS):
         return whole
     group, rows = work.heads // work.kv_heads, tile_rows(work)
     steps = work.computed_pairs(rows, KEYS) / (rows * KEYS) if work.causal else 0
     heads = [n for n in _powers(group) if group % n == 0]
     cuts = [
-        Cut(whole.first if h * r == 1 else 0, h, r, chains)
+        Cut(whole.first if h * r == 1 else 0, h, r, chains, rounded)
         for h in heads
         for r in _powers(ceil_div(work.Nq, rows))
         for chains in _powers(min(MOST_CHAINS, ceil_div(work.Nk, KEYS)))
@@ -99,6 +112,40 @@ def is_plain(work: Workload) -> bool:
     return not (work.window or work.sequences or work.score)
 
 
+def is_apart(work: Workload) -> bool:
+    """Whether a third group computes dQ, for which there are registers at 64 columns: faster but where many causal
+    rows wait for each other's additions."""
+    masked = work.causal and work.Nq > SHORT_ROWS
+    return hopper.columns(work) == hopper.OWNED and is_plain(work) and not masked
+
+
+def can_round(work: Workload) -> bool:
+    """Whether the pass can round dQ: by the third group, where each row sees a key."""
+    return is_apart(work) and (not work.causal or work.offset >= 0)
+
+
+def is_rounded(work: Workload) -> bool:
+    """Whether the pass rounds dQ: where one tile of keys is all, or short rows are of so many heads that hardly any
+    block waits for another; fewer rows than keys would make blocks wait."""
+    tiles, heads, together = ceil_div(work.Nk, KEYS), work.batch * work.kv_heads, rounded_section(work)
+    alone = work.heads == work.kv_heads
+    if work.causal:
+        many = together >= MASKED_HEADS or (alone and together == heads >= HEADS_OF_A_TILE * tiles)
+    else:
+        many = together >= FULL_HEADS and work.Nq * work.Nk <= FULL_PAIRS and alone
+    short = work.Nk <= ceil_div(work.Nq, KEYS) * KEYS <= SHORT_ROWS
+    # Few shared heads of one tile of queries are cut into parts, which are added up after the pass anyway.
+    one = tiles == 1 and (alone or work.Nq > KEYS or together >= MASKED_HEADS)
+    return can_round(work) and (one or (many and short))
+
+
+def rounded_section(work: Workload) -> int:
+    """Heads of K and V that are worked on together where the pass rounds dQ: in sections of about as many, so that none
+    waits in the last one more than in those before."""
+    heads = work.batch * work.kv_heads
+    return ceil_div(heads, ceil_div(heads, MOST_ROUNDED))
+
+
 def usual_chains(work: Workload) -> int:
     """Chains of a workload that is not cut. With a mask, tasks that run side by side are at different queries, so the
     sums of few heads at a time fit into the L2 cache, whose tiles of keys wait for each other: half as long in two
@@ -135,6 +182,11 @@ def section(work: Workload, in_order: bool = True) -> int:
 def sum_bytes(work: Workload) -> int:
     """Of dQ in float32, of whole tiles."""
     return FLOAT * hopper.stats_rows(work, tile_rows(work)) * hopper.columns(work)
+
+
+def kept_bytes(work: Workload, cut: Cut) -> int:
+    """Of the chains' sums of dQ in memory; none where the first part is rounded, as one tile of keys is all."""
+    return 0 if cut.rounded and work.Nk <= KEYS else cut.chains * sum_bytes(work)
 
 
 def part_bytes(work: Workload, cut: Cut) -> int:

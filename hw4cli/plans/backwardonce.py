@@ -12,10 +12,12 @@ from hw4cli.plans.backwardcut import (
     LARGE_TILE,
     Cut,
     best_cut,
-    is_plain,
+    can_round,
+    is_apart,
+    kept_bytes,
     part_bytes,
+    rounded_section,
     section,
-    sum_bytes,
     tile_rows,
 )
 from hw4cli.plans.formulas import FLOAT, ceil_div
@@ -30,7 +32,6 @@ STAGES = 2  # buffers for tiles of Q and dO
 # Blocks of 8 queries whose weights are summed up early, by columns and without or with a mask: the fastest on an H200.
 EARLY = {64: (4, 6), 128: (8, 2)}
 MOST_EARLY = 6  # of sequences of several lengths, and where a tile misses keys: more would take too many registers
-APART_ROWS = 1024  # with a mask; as measured on an H200
 EARLY_OF_LARGE = 2  # of tiles of LARGE_TILE rows, whose registers are full
 ROUND_THREADS = 256
 ADDED_COLUMNS = 32  # of dK or dV, that a block adds up
@@ -38,11 +39,12 @@ ADDED_COLUMNS = 32  # of dK or dV, that a block adds up
 
 class Blocks(NamedTuple):
     """How a block adds to dQ: `sums` buffers for tiles of it, and `adders`, threads that add them by turns; `apart`: a
-    third group of four warps computes dQ."""
+    third group of four warps computes dQ; `rounded`: it rounds the sum where its keys are the last."""
 
     sums: int
     adders: int
     apart: bool
+    rounded: bool
 
     @property
     def macros(self) -> dict[str, int]:
@@ -50,31 +52,27 @@ class Blocks(NamedTuple):
         return {f"ONCE_{field.upper()}": int(getattr(self, field)) for field in self._fields}
 
 
-def blocks_of(work: Workload) -> Blocks:
+def blocks_of(work: Workload, cut: Cut) -> Blocks:
     """Large tiles leave room for one buffer of dQ; a group apart waits for additions unless there are three."""
     if is_apart(work):
-        return Blocks(3, 3, True)
-    return Blocks(1 if tile_rows(work) == LARGE_TILE else 2, 2, False)
-
-
-def is_apart(work: Workload) -> bool:
-    """Whether a third group computes dQ, for which there are registers at 64 columns: faster but where many causal
-    rows wait for each other's additions."""
-    masked = work.causal and work.Nq > APART_ROWS
-    return hopper.columns(work) == hopper.OWNED and is_plain(work) and not masked
+        return Blocks(3, 3, True, bool(cut.rounded))
+    return Blocks(1 if tile_rows(work) == LARGE_TILE else 2, 2, False, False)
 
 
 def plan(work: Workload, props: DeviceProperties, tile: Cut | None = None, name: str = NAME) -> Plan:
-    """The three launches for a workload, of the kernel that adds to dQ in the order of the keys, or of ATOMIC. Raises
-    MachineError where the kernels do not run."""
+    """The launches for a workload, of the kernel that adds to dQ in the order of the keys, or of ATOMIC. The last one,
+    if there is any, rounds dQ, unless the pass does, and adds up dK and dV of parts. Raises MachineError where the
+    kernels do not run."""
     hopper.check(name, work, props)
     cut = tile or best_cut(work, props.sms)
     if name == ATOMIC and not tile:
-        cut = cut._replace(chains=1)
+        cut = cut._replace(chains=1, rounded=False)
     if work.window and cut.parts > 1:
         raise MachineError(f"kernel {name} computes windows of keys without parts of heads or rows")
+    if cut.rounded and (name == ATOMIC or cut.chains > 1 or not can_round(work)):
+        raise MachineError(f"kernel {name} does not round dQ within the pass here")
     width, rows = hopper.columns(work), tile_rows(work)
-    blocks = blocks_of(work)
+    blocks = blocks_of(work, cut)
     macros = {**hopper.common_macros(work), "ONCE_TILE": rows, "ONCE_STAGES": STAGES, **blocks.macros}
     ends = [span.keys for span in work.sequences] or [work.Nk]
     missing = any(end % KEYS for end in ends)
@@ -92,11 +90,12 @@ def plan(work: Workload, props: DeviceProperties, tile: Cut | None = None, name:
     shared = ceil_div(before, 1024) * 1024 + weights + blocks.sums * rows * width * FLOAT
     tiles, split = ceil_div(work.Nk, KEYS), work.batch * work.kv_heads - cut.first
     own = (cut.first + split * cut.parts) * tiles if cut.parts > 1 else work.key_tiles(KEYS)
-    added = split * tiles * 2 * width // ADDED_COLUMNS if cut.parts > 1 else 0
+    after = 0 if cut.rounded else work.row_tiles(rows)
+    after += split * tiles * 2 * width // ADDED_COLUMNS if cut.parts > 1 else 0
     launches = (
         hopper.stats_launch(work, rows),
         Launch(name, min(props.sms, own), streams.threads + 128 * blocks.apart, shared),
-        Launch("backward_round", work.row_tiles(rows) + added, ROUND_THREADS, 0),
+        *([Launch("backward_round", after, ROUND_THREADS, 0)] if after else []),
     )
     planned = Plan(name, macros, launches, scratch(work, cut), cut=cut)
     return hopper.with_sequences(planned, work, rows, _owned(work))
@@ -112,8 +111,14 @@ def arguments(work: Workload, planned: Plan, arrays: Arrays, encode: Callable[[B
     """The one argument of each launch; `encode` makes tensor maps."""
     layout, tiles = planned.layout, (hopper.OWNED, tile_rows(work))
     sums = [arrays.scratch + start for start in (layout.partial_o, layout.tiles, layout.row_stats)]
-    cut, together = Cut(*planned.cut), section(work, planned.variant != ATOMIC)
-    return hopper.tiled_arguments(work, planned, arrays, encode, tiles, together, _owned(work), cut, sums)
+    cut, together = Cut(*planned.cut), heads_together(work, planned)
+    return hopper.tiled_arguments(work, planned, arrays, encode, tiles, together, _owned(work), cut.passed, sums)
+
+
+def heads_together(work: Workload, planned: Plan) -> int:
+    """Heads of K and V that are worked on together."""
+    rounded = Cut(*planned.cut).rounded
+    return rounded_section(work) if rounded else section(work, planned.variant != ATOMIC)
 
 
 def scratch(work: Workload, cut: Cut) -> Scratch:
@@ -121,7 +126,7 @@ def scratch(work: Workload, cut: Cut) -> Scratch:
     number of the next task."""
     rows = hopper.stats_rows(work, tile_rows(work))
     sums = hopper.STATS_BYTES * rows
-    parts = sums + cut.chains * sum_bytes(work)
+    parts = sums + kept_bytes(work, cut)
     counts = parts + part_bytes(work, cut)
     return Scratch(
         counts + 4 * (cut.chains * rows // tile_rows(work) + 1), tiles=sums, row_stats=counts, partial_o=parts

@@ -5,12 +5,12 @@ A pass owns rows of two matrices, and lets tiles of two others pass: all, or wit
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from typing import Any
+from typing import Any, NamedTuple
 
 from hw4cli.plans import backwardcut as cut
 from hw4cli.plans import backwardwgmma as hopper
 from hw4cli.plans.backwardmma import TILE_ROWS
-from hw4cli.plans.backwardonce import ATOMIC
+from hw4cli.plans.backwardonce import heads_together
 from hw4cli.plans.common import padded_d
 from hw4cli.plans.formulas import FLOAT, ceil_div
 from hw4cli.plans.halfwork import Sizes, head_bytes, tiles_seen
@@ -121,18 +121,18 @@ def is_one_pass(plan: Plan) -> bool:
 def one_pass(plan: Plan, work: Workload, props: DeviceProperties, atomic: bool = False) -> list[LaunchModel]:
     """backward_once, backward_atomic: as backward_wgmma's second pass, whose groups both visit every tile; each tile's
     part of dQ, a product more, is stored or added in the L2 cache. Parts each read their keys, and write sums in place
-    of dK and dV. The first launch clears counts, and where additions are `atomic` the sums.
+    of dK and dV. The first launch clears counts, and where additions are `atomic` the sums. Where the pass rounds dQ,
+    the last part of a tile is not added: the others' sum is read, if there are others.
 
     Scores are asked for a tile ahead, and dQ is multiplied a tile late: of each task, a product of both is not used."""
-    first, main, last = plan.launches
+    first, main, *last = plan.launches
     streamed, sizes, how = plan.macros["ONCE_TILE"], Sizes.of(work), cut.Cut(*plan.cut)
     passes = _dkdv(main, work, cut.KEYS, streamed, stay=True)
     assert passes.l2 is not None
-    part = FLOAT * streamed * plan.macros["COLUMNS"]
+    dq = _sums_of_dq(plan, work, passes.tiles)
     heads = work.batch * work.kv_heads
     # Bytes of parts' sums of dK and dV, and of dK and dV that are added up from them.
     parts, keys = cut.part_bytes(work, how), 2 * sizes.k * (heads - how.first) // heads if how.parts > 1 else 0
-    sums = how.chains * cut.sum_bytes(work)  # of dQ in float32, of whole tiles
     read, written = passes.dram
     written += parts - keys
     tasks = (how.first + (heads - how.first) * how.parts) * ceil_div(work.Nk, cut.KEYS)
@@ -148,22 +148,48 @@ def one_pass(plan: Plan, work: Workload, props: DeviceProperties, atomic: bool =
         computed["tensor_flops"] += 2 * tasks * 2 * (hopper.OWNED * columns * streamed + numbers * cut.KEYS)
         of_scores, of_dq = columns * (hopper.OWNED + streamed), (hopper.OWNED + numbers // hopper.OWNED) * cut.KEYS
         computed["operands"] += 2 * tasks * HALF * (of_scores + of_dq)
+    computed["shared"] -= dq.alone
     # How far blocks are apart is not followed where queries of heads that share keys pass, or work is cut.
     followed = work.heads == work.kv_heads and how.parts == 1
     passes = replace(
         passes,
-        dram=(read, written + sums),
-        l2=(passes.l2[0] + keys * (how.parts - 1), passes.l2[1] + passes.tiles * part + parts - keys),
+        dram=(read, written + dq.kept + dq.rounded),
+        l2=(passes.l2[0] + keys * (how.parts - 1) + dq.back, passes.l2[1] + dq.added + dq.rounded + parts - keys),
         **computed,
         again=(lambda resident: _visits_of_keys(plan, main, work)) if followed else None,
     )
     cleared = COUNT * (how.chains * hopper.stats_rows(work, streamed) // streamed + 1)
-    added = sums + parts, sizes.q + keys
+    after = (parts, keys) if dq.rounded else (dq.kept + parts, sizes.q + keys)
     return [
-        _stats(first, work, sizes, streamed, cleared + atomic * sums),
+        _stats(first, work, sizes, streamed, cleared + atomic * dq.kept),
         passes,
-        LaunchModel(last.symbol, added, added, 0),
+        *(LaunchModel(launch.symbol, after, after, 0) for launch in last),
     ]
+
+
+class SumsOfDq(NamedTuple):
+    """Bytes of dQ in one pass: of sums that are kept in memory; of parts that are added there; of sums that come back,
+    and of what they are rounded to, where the pass does that; of parts that are `alone`, rounded as they are."""
+
+    kept: int
+    added: int
+    back: int = 0
+    rounded: int = 0
+    alone: int = 0
+
+
+def _sums_of_dq(plan: Plan, work: Workload, visits: int) -> SumsOfDq:
+    """Of so many visits of tiles of queries, each of which makes a part of dQ, in float32."""
+    streamed = plan.macros["ONCE_TILE"]
+    part = FLOAT * streamed * plan.macros["COLUMNS"]
+    how = cut.Cut(*plan.cut)
+    if not how.rounded:
+        return SumsOfDq(cut.kept_bytes(work, how), visits * part)
+    tiles = work.row_tiles(streamed)  # each is visited by the first keys, those from the second's first one on again
+    _, *others = _queries_begin(work, range(0, work.Nk, cut.KEYS), streamed, stay=True)
+    alone = work.batch * work.heads * others[0] if others else tiles
+    back = (tiles - alone) * part
+    return SumsOfDq(back, (visits - tiles) * part, back, Sizes.of(work).q, alone * part)
 
 
 # ---- Launches before the passes: numbers of each row, pieces of matrices
@@ -329,8 +355,8 @@ def _visits_of_keys(plan: Plan, launch: Launch, work: Workload) -> Visits:
             visits.append(Visit(head, *there, own, own))
     passing = head_bytes(work, 1) + STATS
     if once:
-        sums = FLOAT * plan.macros["COLUMNS"]
-        ordered = _in_task_order(visits, heads, cut.section(work, plan.variant != ATOMIC), launch.grid)
+        sums = FLOAT * plan.macros["COLUMNS"] if cut.kept_bytes(work, cut.Cut(*plan.cut)) else 0
+        ordered = _in_task_order(visits, heads, heads_together(work, plan), launch.grid)
         room, written = COPIES * passing + sums / COPIES, (sums, passing + sums)
         return Visits(ordered, launch.grid, passing + sums, footprint=room, written=written)
     turning = work.causal and not hopper.claimed_bytes(plan.macros["COLUMNS"])

@@ -103,6 +103,7 @@ SQUARE, LONG = Workload("float16", 1, 4, 1, 200, 200, 64, True), Workload("float
 SEEN = Workload("float16", 1, 2, 1, 150, 333, 64, True, offset=183)
 PAIRS, MASKED_PAIRS = Workload("float16", 1, 2, 1, 100, 150, 64), Workload("float16", 1, 2, 1, 100, 150, 64, True, 50)
 WIDER = Workload("bfloat16", 1, 2, 1, 100, 150, 256)
+MANY = Workload("float16", 1, 12, 12, 140, 140, 64, True)
 WIDE, SINGLE = Workload("bfloat16", 1, 2, 1, 100, 150, 128), Workload("float32", 1, 2, 1, 100, 150, 64)
 ARRAYS = [
     *(("half", work, 90, sms) for work, sms in ((LONG, 132), (SEEN, 132), (SQUARE, 2), (SHORT, 132))),
@@ -113,6 +114,7 @@ ARRAYS = [
     *(("backward_mma", work, 80, 108) for work in (PAIRS, MASKED_PAIRS, WIDE, SINGLE)),
     *(("backward_wgmma", work, 90, 132) for work in (PAIRS, MASKED_PAIRS, WIDE, WIDER)),
     *(("backward_once", work, 90, 132) for work in (PAIRS, MASKED_PAIRS, WIDE)),
+    *(("backward_once", work, 90, 132) for work in (SHORT, MANY)),  # whose dQ the pass rounds
     *(("backward_atomic", work, 90, 132) for work in (PAIRS,)),
 ]
 QUICK_ARRAYS = (("half_split", FEW, 80, 8), ("backward_mma", PAIRS, 80, 108))

@@ -83,7 +83,7 @@ def test_gradients_by_warpgroups_are_right_and_have_the_same_bits_again(torch, w
     ids=str,
 )
 def test_parts_and_chains_of_few_tasks_are_right_and_have_the_same_bits_in_a_hundred_runs(torch, gpu, work):
-    assert choice.plan(work, gpu.props).cut[1:] != (1, 1, 1)
+    assert choice.plan(work, gpu.props).cut[1:4] != (1, 1, 1)
     arrays = prepared(torch, work)
     first, *others = (attention_backward(*arrays, causal=work.causal) for _ in range(100))
     assert all(torch.equal(one, other) for run in others for one, other in zip(first, run, strict=True))

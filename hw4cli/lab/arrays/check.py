@@ -20,6 +20,7 @@ from hw4cli.emulator.library import FORWARDS, Library, Schedule
 from hw4cli.emulator.report import Finding
 from hw4cli.lab.arrays.inputs import from_words, to_words
 from hw4cli.plans import backward, gradients, half
+from hw4cli.plans.backwardcut import Cut
 from hw4cli.plans.half import Tiling
 from hw4cli.plans.kernels16 import ENTRIES16, arguments16, plan16
 from hw4cli.plans.launch import Matrix
@@ -103,6 +104,7 @@ BACKWARD = (
     Trial("backward_once", 90, _causal(FLOAT16, 2, 1, 200, 150, 128, -50)),
     Trial("backward_once", 90, _full(BFLOAT16, 2, 2, 256, 319, 64), BELOW),
     Trial("backward_once", 90, _full(FLOAT16, 1, 1, 60, 319, 128), sms=1),  # a tile's next turn is another thread's
+    Trial("backward_once", 90, _causal(BFLOAT16, 1, 1, 300, 420, 64, 0), tiling=Cut(1, rounded=True)),
     Trial("backward_atomic", 90, _causal(BFLOAT16, 4, 2, 140, 260, 64, 130)),
 )
 # More than 2^31 rows of all heads: three blocks of each launch run, for their indices (far.py).
@@ -211,6 +213,7 @@ def _forward(trial: Trial, source: Path | None) -> Iterator[str]:
         schedule=trial.schedule,
         source=source,
         sms=trial.sms,
+        tiling=trial.tiling,
     )
     yield from map(str, got.findings)
     if not got.finished:
@@ -236,7 +239,7 @@ def _backward(trial: Trial, source: Path | None) -> Iterator[str]:
         x.view(kind) for x in (*words, to_words(o.astype(np.float32), work.dtype))
     )
     how: dict[str, Any] = {"kernel": trial.kernel, "build": RACE, "cc": trial.cc, "source": source, "sms": trial.sms}
-    how["schedule"] = trial.schedule
+    how |= {"schedule": trial.schedule, "tile": trial.tiling}
     got = run_backward(work, given_do, given_q, given_k, given_v, given_o, lse.astype(np.float32), **how)
     yield from map(str, got.findings)
     if not got.finished:

@@ -23,6 +23,7 @@ WORKLOADS = [
     (Workload(BFLOAT16, 1, 4, 1, 300, 200, 64, True, 0), Cut(0, 3, 2)),
     (Workload(FLOAT16, 2, 2, 2, 300, 200, 128), Cut(1, 1, 4)),  # the first batch is whole
     (Workload(FLOAT16, 2, 2, 1, 300, 400, 128, True, 0), Cut(1, 2, 3)),
+    (Workload(FLOAT16, 1, 4, 1, 300, 100, 64), Cut(0, 2, 2, rounded=True)),
 ]
 
 
@@ -60,7 +61,7 @@ def test_every_order_of_threads_gives_parts_the_same_bits():
     [  # as measured on an H200 and an H100: many tasks are left whole, with a mask in two or three chains
         (Workload.square(BFLOAT16, 1, 16, 16384, 64, True), (1, 1, 3)),
         (Workload.square(BFLOAT16, 2, 16, 8192, 128, True), (1, 1, 2)),
-        (Workload.square(BFLOAT16, 16, 16, 1024, 64, True), (1, 1, 2)),
+        (Workload.square(BFLOAT16, 2, 16, 1024, 64, True), (1, 1, 2)),
         (Workload.square(BFLOAT16, 16, 16, 1024, 128, True), (1, 1, 2)),
         (Workload.square(BFLOAT16, 8, 64, 8192, 128, True), (1, 1, 1)),  # a second chain's sums would take 2 GiB more
         (Workload.square(BFLOAT16, 64, 16, 256, 128, True), (1, 1, 1)),
@@ -75,7 +76,7 @@ def test_every_order_of_threads_gives_parts_the_same_bits():
     ids=str,
 )
 def test_few_tasks_are_cut_into_parts(work, cut):
-    assert best_cut(work, HOPPER.sms)[1:] == cut
+    assert best_cut(work, HOPPER.sms)[1:4] == cut
 
 
 def test_few_rows_are_added_to_in_several_chains():
