@@ -1,6 +1,7 @@
 """Attention of torch's tensors with gradients: the arguments of torch's scaled_dot_product_attention, checked."""
 
 import math
+from functools import partial
 from typing import Any, Never
 
 import torch
@@ -129,26 +130,36 @@ def attention(
         if _asks_for_operators(query):
             check_padding(padding, lengths, q_lengths)
             return changed.attend(query, key, value, options | asked, words)
-        o = direct.attend(query, key, value, options | numbers_asked(padding=padding, **asked)._asdict(), words)
-        if given is not None and query is tensors[0] and key is tensors[1] and value is tensors[2]:
-            eager.remember((*tensors, *beside), o, given, named)
-        return o
+        options |= numbers_asked(padding=padding, **asked)._asdict()
+        if given is None or query is not tensors[0] or key is not tensors[1] or value is not tensors[2]:
+            return direct.attend(query, key, value, options, words)
+        direct.check(query, words or Words())
+        compute = partial(direct.attend, query, key, value, options, words)
+        return eager.first(compute, (*tensors, *beside), given, named)
     *leading, Nq, dv = _shape_of_result(query, key, value, enable_gqa)
     q, k, v = _with_four_dimensions((query, key, value), leading)
     shape = (*leading, Nq, dv)[-max(x.dim() for x in tensors) :]
     if not q.numel() or not k.numel() or not v.numel():
         return _of_nothing(q, k, v).reshape(shape)
-    named = kernel or usual_kernel(q)
-    if words is not None:
-        words = words._replace(attn_mask=_fitting(attn_mask, leading[:-1]))
-        compute = changed.attend if _asks_for_operators(q) else direct.attend
-        o = compute(q, k, v, {**options, "kernel": named}, words)
+    named, fits = kernel or usual_kernel(q), True
+    if words is None:
+        compute = partial(_plain, q, k, v, bool(is_causal), align, scale, *(window or eager.EVERY), named)
     else:
-        o = attend(q, k, v, bool(is_causal), align, scale, *(window or eager.EVERY), named)[0]
-    fits = words is None or words.attn_mask is attn_mask
-    if given is not None and q is tensors[0] and k is tensors[1] and v is tensors[2] and fits:
-        eager.remember((*tensors, *beside), o, given, named)
+        words = words._replace(attn_mask=_fitting(attn_mask, leading[:-1]))
+        fits = words.attn_mask is attn_mask
+        way = changed.attend if _asks_for_operators(q) else direct.attend
+        compute = partial(way, q, k, v, {**options, "kernel": named}, words)
+    if given is None or not fits or q is not tensors[0] or k is not tensors[1] or v is not tensors[2]:
+        o = compute()
+    else:
+        direct.check(q, words or Words())
+        o = eager.first(compute, (*tensors, *beside), given, named)
     return o.reshape(shape)
+
+
+def _plain(*arguments: Any) -> Any:
+    """O alone."""
+    return attend(*arguments)[0]
 
 
 def _asks_for_operators(q: Any) -> bool:

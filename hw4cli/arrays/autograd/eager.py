@@ -7,7 +7,7 @@ and forward-mode differentiation; a gradient that is to be derived itself is com
 """
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from types import NoneType
@@ -79,7 +79,7 @@ def with_more(q: Any, options: Options, words: Words | None, lengths: Mapping[st
     """The options of a call with changed scores, or with sequences of several lengths, as part of its key; None where
     it is no repeated one. Numbers on a GPU are waited for."""
     said = None if words is None else words.kind
-    if not is_known(q) or (words is not None and said is None):
+    if not (is_known(q) or (isinstance(q, Tensor) and q.is_cuda)) or (words is not None and said is None):
         return None
     return *options, None if lengths is None else asked(**lengths), said
 
@@ -101,12 +101,38 @@ def repeated(q: Any, k: Any, v: Any, options: Options, *beside: Any) -> Tensor |
     return None if found is None else found[0]
 
 
+def first(compute: Callable[[], Tensor], tensors: tuple[Tensor, ...], options: Options, kernel: str) -> Tensor:
+    """O of a call that is no repeated one: `compute` checks it, and it is remembered, as `remember` does.
+
+    Where a gradient is wanted, O is that of the repeated call from the first time on: it keeps another LSE for the
+    backward pass than the operator does, and torch.utils.checkpoint compares what a call keeps with what it keeps when
+    it is made again."""
+    if not _is_new(tensors, options):
+        return compute()
+    q, k, v, *beside = tensors
+    wants_gradient = _is_grad_enabled() and any(x.requires_grad for x in tensors)
+    if not wants_gradient or not _are_readable((q, k, v), beside):
+        remember(tensors, o := compute(), options, kernel)
+        return o
+    with torch.no_grad():
+        o = compute()
+    remember(tensors, o.requires_grad_(), options, kernel)
+    again = repeated(q, k, v, options, *beside)
+    return compute() if again is None else again
+
+
+def _is_new(tensors: tuple[Tensor, ...], options: Options) -> bool:
+    """Whether a call may be remembered, and was not."""
+    skipped = not _is_on_gpu(tensors[0]) or _is_watched() or dispatch_modes() or is_compiling()
+    return not (skipped or FORWARD.knows(options, tensors))
+
+
 def remember(tensors: tuple[Tensor, ...], o: Tensor, options: Options, kernel: str) -> None:
     """Remember a call that was answered with O: q, k, v, and the arrays that a score names. `kernel`: the one that the
     option stands for."""
-    q, k, v, *beside = tensors
-    if not _is_on_gpu(q) or _is_watched() or is_compiling() or FORWARD.knows(options, tensors):
+    if not _is_new(tensors, options):
         return
+    q, k, v, *beside = tensors
     call = None
     if _are_readable((q, k, v), beside):
         with torch.no_grad():
