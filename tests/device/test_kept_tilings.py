@@ -1,6 +1,7 @@
 """The tilings of arrays' kernels that `hw4 tune` keeps, and that `attention` goes by."""
 
 import json
+from dataclasses import replace
 from types import SimpleNamespace
 
 import pytest
@@ -11,7 +12,8 @@ from hw4cli.device.tuning.store import Finding, Machine, Tilings, arrays, found,
 from hw4cli.plans.half import Tiling, tiling
 from hw4cli.plans.kernels16 import ENTRIES16, plan16
 from hw4cli.plans.plan import DEVICES
-from hw4cli.problem.workload import FLOAT16, Shape, Workload
+from hw4cli.problem.scores import Score
+from hw4cli.problem.workload import BFLOAT16, FLOAT16, Shape, Span, Workload
 
 HERE = Machine("Test GPU", 13000, "nvrtc 13")
 WORK = Workload(FLOAT16, 1, 32, 32, 8192, 8192, 128)
@@ -37,6 +39,23 @@ def test_attention_takes_the_tiling_that_was_kept_for_the_workload_and_no_other_
     assert planner()(longer, DEVICES[90]) == plan16(longer, DEVICES[90])
     assert planner()(WORK, DEVICES[90], "half") == plan16(WORK, DEVICES[90], "half"), "a kernel that is named: its own"
     assert planner()(WORK, DEVICES[90], "half", own) == plan16(WORK, DEVICES[90], "half", own)
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {"dv": 32},  # beside which there is no column of ones, and the kernel would not compile
+        {"score": Score("30.0 * tanh(s / 30.0)")},
+        {"sequences": (Span(0, 0, 8192, 0, 8192), Span(0, 0, 1, 0, 9))},
+        {"scale": 0.5, "dtype": BFLOAT16},
+    ],
+    ids=lambda changed: next(iter(changed)),
+)
+def test_workloads_of_other_columns_scores_lengths_or_types_have_their_own_tilings(changed):
+    plain = replace(WORK, d=64)
+    keep_tiling(HERE, plain, "half", Tiling(2, 128, 4, ones=True))
+    work = replace(plain, **changed)
+    assert planner()(work, DEVICES[90]) == plan16(work, DEVICES[90])
 
 
 @pytest.mark.parametrize("changed", [{"driver": 12000}, {"compiler": "nvrtc 12"}, {"gpu": "Other GPU"}])

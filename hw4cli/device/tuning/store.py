@@ -100,8 +100,8 @@ def keep(machine: Machine, shape: Workload, finding: Finding) -> Path:
 
 
 def arrays(work: Workload) -> str:
-    """The name of a workload of arrays: element type, rows, keys, d, the mask, and heads of all batches as a power of
-    two.
+    """The name of a workload of arrays of one length: element type, rows, keys, d, V's columns where these are others,
+    the mask, what becomes of scores, and heads of all batches as a power of two.
 
     >>> arrays(Workload("float16", 4, 32, 8, 8192, 8192, 128, True))
     'float16 Nq=8192 Nk=8192 d=128 heads=2^7 group=4 causal 0'
@@ -109,8 +109,10 @@ def arrays(work: Workload) -> str:
     heads = (work.batch * work.heads).bit_length() - 1
     mask = f" causal {work.offset}" if work.causal else ""
     mask += f" window {work.window}" if work.window else ""
-    group = work.heads // work.kv_heads
-    return f"{work.dtype} Nq={work.Nq} Nk={work.Nk} d={work.d} heads=2^{heads} group={group}{mask}"
+    if work.score:
+        mask += f" score {work.score.change!r} {work.score.keep!r}"
+    group, width = work.heads // work.kv_heads, f"d={work.d}{f' dv={work.dv}' if work.dv else ''}"
+    return f"{work.dtype} Nq={work.Nq} Nk={work.Nk} {width} heads=2^{heads} group={group}{mask}"
 
 
 class Tilings:
@@ -121,8 +123,8 @@ class Tilings:
 
     def of(self, work: Workload, kernel: str, own: Any) -> Any:
         """The tiling of a kernel that was found for a workload, of the same form as its `own`; None if none was, or
-        what is kept is no such tiling."""
-        if not self._entries:
+        what is kept is no such tiling, or sequences are of several lengths."""
+        if not self._entries or work.sequences:
             return None
         with suppress(KeyError, TypeError, ValueError, AttributeError):
             entry = self._entries[arrays(work)]
