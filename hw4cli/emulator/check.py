@@ -336,14 +336,17 @@ def _problems(
         usual = first.setdefault((trial, kind), outcome)
         for finding in outcome.findings:
             yield trial.shape, kind, finding.kind, finding.sentence, finding.story
-        if outcome.finished:
+        if not outcome.finished:
+            continue
+        same = usual.finished and np.array_equal(usual.o, outcome.o, equal_nan=True)
+        if outcome is usual or not same:  # else it is judged already
             for sentence in _wrong(variant, kind, trial.shape, job, outcome.o, trial.props):
                 yield trial.shape, kind, "wrong answer", sentence, ()
-            for sentence in _wrong_maxima(trial.shape, job, outcome):
-                yield trial.shape, kind, "wrong maxima", sentence, ()
-            if usual.finished and not np.array_equal(usual.o, outcome.o, equal_nan=True):
-                sentence = "the answer depends on the order in which threads take their turns"
-                yield trial.shape, kind, "order", sentence, partial(_story_of_order, job, usual)
+        for sentence in _wrong_maxima(trial.shape, job, outcome):
+            yield trial.shape, kind, "wrong maxima", sentence, ()
+        if usual.finished and not same:
+            sentence = "the answer depends on the order in which threads take their turns"
+            yield trial.shape, kind, "order", sentence, partial(_story_of_order, job, usual)
 
 
 def _story_of_order(job: Job, usual: Outcome, build: str, seconds: float) -> tuple[str, ...]:

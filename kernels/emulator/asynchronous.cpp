@@ -128,10 +128,16 @@ void agent_shared(Agent agent, unsigned at, unsigned bytes, bool write, uintptr_
 
 namespace {
 struct Registers { const char *begin, *end; uintptr_t pc; };
+struct Busy {
+    std::vector<Registers> all;
+    const char *begin = nullptr, *end = nullptr;  // they lie between
+};
 }
-static std::vector<Registers> busy[MAX_THREADS];
+static Busy busy[MAX_THREADS];
 void touch_stack(const char* at, unsigned bytes, bool write, uintptr_t pc) {
-    for (const Registers& one : busy[current])
+    const Busy& mine = busy[current];
+    if (at >= mine.end || mine.begin >= at + bytes) return;
+    for (const Registers& one : mine.all)
         if (at < one.end && one.begin < at + bytes)
             find("wgmma", pc, one.pc,
                  "thread %d %s at {0} a sum that the product at {1} is still adding to: wait for it first "
@@ -139,22 +145,27 @@ void touch_stack(const char* at, unsigned bytes, bool write, uintptr_t pc) {
 }
 void registers_busy(const void* at, unsigned bytes, uintptr_t pc) {
     if (!watching || !hooked) return;
-    busy[current].push_back({(const char*)at, (const char*)at + bytes, pc});
+    Busy& mine = busy[current];
+    const Registers one{(const char*)at, (const char*)at + bytes, pc};
+    mine.begin = mine.all.empty() ? one.begin : std::min(mine.begin, one.begin), mine.end = std::max(mine.end, one.end);
+    mine.all.push_back(one);
     note_quiet_stack();
 }
 void registers_free(const void* at) {
-    std::vector<Registers>& mine = busy[current];
+    Busy& mine = busy[current];
     const auto begins_here = [=](const Registers& one) { return one.begin == at; };
-    mine.erase(std::remove_if(mine.begin(), mine.end(), begins_here), mine.end());
+    const auto found = std::find_if(mine.all.begin(), mine.all.end(), begins_here);
+    if (found != mine.all.end()) mine.all.erase(found);
+    if (mine.all.empty()) mine = {};
     note_quiet_stack();
 }
-bool product_adds(unsigned thread) { return !busy[thread].empty(); }
+bool product_adds(unsigned thread) { return !busy[thread].all.empty(); }
 
 // ---- A block
 
 static void begin_asynchronous() {
     for (unsigned t = 0; t < MAX_THREADS; t++)
-        fences[t] = {}, busy[t].clear(), copies[t].clear(), copy_group[t] = 0;
+        fences[t] = {}, busy[t] = {}, copies[t].clear(), copy_group[t] = 0;
 }
 static AtBlockStart asynchronous_at_start(begin_asynchronous);
 }  // namespace emu

@@ -13,6 +13,7 @@ extern bool clocks;                         // whether threads have clocks: only
 
 uint32_t* knows(int t);     // the clock of a thread: a time of each member
 uint32_t* row(Clock&);      // the same of a clock that was made
+void merge(uint32_t* to, const uint32_t* from);  // of both clocks the later times
 void need_clocks();
 uint32_t time_of_warp(unsigned thread);  // its time when its warp last met
 bool same_warp(unsigned a, unsigned b);

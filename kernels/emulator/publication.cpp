@@ -22,7 +22,7 @@ struct Times {
     bool now() const { return epoch == emu::epoch; }
     void add(const std::vector<uint32_t>& more) {
         if (!now()) epoch = emu::epoch, of.assign(MEMBERS, 0);
-        for (unsigned i = 0; i < MEMBERS; i++) of[i] = std::max(of[i], more[i]);
+        merge(of.data(), more.data());
     }
 };
 struct Shared {
@@ -81,7 +81,7 @@ static void take_in_block(int t) {
     for (Times* from : {&threads[t].inner_seen, &threads[t].inner_locked}) {
         if (!from->now()) continue;
         need_clocks();
-        for (unsigned i = 0; i < MEMBERS; i++) knows(t)[i] = std::max(knows(t)[i], from->of[i]);
+        merge(knows(t), from->of.data());
         from->epoch = 0;
         has_heard(t);
     }

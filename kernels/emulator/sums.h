@@ -55,20 +55,32 @@ template <int N> inline float add_blocks(float c, const float* a, const float* b
     for (int first = 0; first < k; first += N) c = add_block<N>(c, a + first, b + first, extra, normal);
     return c;
 }
-inline float add_exactly(float c, const float* a, const float* b, int k) {
-    double sum = c;
-    for (int n = 0; n < k; n++) sum += (double)a[n] * b[n];
-    return (float)sum;
+// c (rows, columns; stride of rows `columns`) += a b' for a (rows, k) and b (columns, k); columns and k are multiples of
+// 8, k at most MOST_DEPTH. Eight columns at a time, which do not wait for each other.
+constexpr int MOST_DEPTH = 32;
+typedef double Eight __attribute__((vector_size(64)));
+inline void multiply_exactly(float* c, const float* a, const float* b, int rows, int columns, int k) {
+    for (int column = 0; column < columns; column += 8) {
+        Eight y[MOST_DEPTH];
+        for (int n = 0; n < k; n++)
+            for (int j = 0; j < 8; j++) y[n][j] = b[(column + j) * k + n];
+        for (int row = 0; row < rows; row++) {
+            float* to = c + row * columns + column;
+            Eight sum;
+            for (int j = 0; j < 8; j++) sum[j] = to[j];
+            for (int n = 0; n < k; n++) sum += (double)a[row * k + n] * y[n];
+            for (int j = 0; j < 8; j++) to[j] = (float)sum[j];
+        }
+    }
 }
-// c (rows, columns; stride of rows `columns`) += a b' for a (rows, k) and b (columns, k); k is a multiple of 8.
 inline void multiply(float* c, const float* a, const float* b, int rows, int columns, int k, Adder how, double normal) {
+    if (how.block == 0) return multiply_exactly(c, a, b, rows, columns, k);
     for (int row = 0; row < rows; row++)
         for (int column = 0; column < columns; column++) {
             float& sum = c[row * columns + column];
             const float *x = a + row * k, *y = b + column * k;
-            sum = how.block == 0                  ? add_exactly(sum, x, y, k)
-                  : how.block == 16 && k % 16 == 0 ? add_blocks<16>(sum, x, y, k, how.extra, normal)
-                                                   : add_blocks<8>(sum, x, y, k, how.extra, normal);
+            sum = how.block == 16 && k % 16 == 0 ? add_blocks<16>(sum, x, y, k, how.extra, normal)
+                                                 : add_blocks<8>(sum, x, y, k, how.extra, normal);
         }
 }
 // The same in integers, which wrap around: exact. Elements are bytes, held as floats.

@@ -32,6 +32,7 @@ struct Lane {
     unsigned done = 0;                // groups that it has waited for
     unsigned asked = 0;               // products
     std::deque<Sum> sums;             // their addresses stay
+    size_t next = 0;                  // which of them is probably asked for next: products come in the same order again
 };
 struct Product {
     Wgmma what;
@@ -46,8 +47,10 @@ static Lane lane_of[1024];
 static std::deque<std::unique_ptr<Product>> asked[MAX_GROUPS];
 
 static Sum& sum_at(Lane& mine, void* at) {
-    for (Sum& sum : mine.sums)
+    for (size_t n = mine.sums.size(), tried = 0; tried < n; tried++) {
+        Sum& sum = mine.sums[mine.next++ % n];
         if (sum.at == at) return sum;
+    }
     mine.sums.push_back({(uint32_t*)at, {}, false, false, 0});
     return mine.sums.back();
 }

@@ -97,3 +97,19 @@ def test_what_cannot_be_read_there_is_kept_in_the_private_folder(cache):
     second, called = made()
     assert called and second.parent.name == f"hw4-kernels-{os.getuid()}"
     assert made() == (second, 0)
+
+
+def test_who_finds_the_runtime_does_not_wait_for_who_compiles_another(cache, monkeypatch):
+    made()
+
+    class Taken:
+        def __enter__(self):
+            raise AssertionError("waits for who compiles a runtime")
+
+        def __exit__(self, *_):
+            pass
+
+    monkeypatch.setattr(build, "ONE_AT_A_TIME", Taken())
+    compilers = Compilers()
+    build.shared_object(kernel_path("naive"), {"D": 8}, 80, 32, build.PLAIN, run=compilers)
+    assert compilers.called == 2, "compiled and linked"
