@@ -180,7 +180,7 @@ def shared_object(
         window = [f"-Wl,--defsym={name}=hw4_window" for name in windows]
         sanitizer = ["-fsanitize=address", *(["-shared-libasan"] if compiler.clang else [])] if build == ASAN else []
         objects = [f"{cpp}.o", *map(str, runtime)]
-        linked = [compiler.path, "-shared", *linker(), "-Wl,-Bsymbolic", *sanitizer, *window, *objects, "-o", str(made)]
+        linked = [compiler.path, "-shared", "-Wl,-Bsymbolic", *sanitizer, *window, *objects, "-o", str(made)]
         _run(linked, source.name, folder, run)
         return keep(made, target)
 
@@ -345,12 +345,6 @@ def texts(headers: Path) -> tuple[str, ...]:
 def digest(*parts: object) -> str:
     """A short name for the content of something."""
     return hashlib.sha256(repr(parts).encode()).hexdigest()[:24]
-
-
-@functools.cache
-def linker() -> tuple[str, ...]:
-    """GNU's gold, where it is installed: it takes half of the usual one's time, a tenth of a small kernel's."""
-    return ("-fuse-ld=gold",) if shutil.which("ld.gold") else ()
 
 
 @functools.cache

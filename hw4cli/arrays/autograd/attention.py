@@ -154,7 +154,7 @@ def attention(
     else:
         direct.check(q, words or Words())
         o = eager.first(compute, (*tensors, *beside), given, named)
-    return o.reshape(shape)
+    return o if len(shape) == len(o.shape) else o.reshape(shape)  # which may give an axis of one another stride
 
 
 def _plain(*arguments: Any) -> Any:

@@ -246,6 +246,11 @@ def test_a_compiled_function_is_one_graph_and_gives_the_same_bits(layout):
         assert torch.equal(got, right) and got.stride() == right.stride()
 
 
+def test_o_of_one_batch_has_the_strides_of_q_which_gradients_are_remembered_by():
+    q, k, v = (torch.randn(1, 9, 4, 8, dtype=torch.bfloat16).transpose(1, 2) for _ in "qkv")
+    assert hw4cli.torch.attention(q, k, v).stride() == q.stride() == (9 * 4 * 8, 8, 4 * 8, 1)
+
+
 def test_what_torch_has_expanded_is_read_like_everything_else():
     q, k, v = tensors()
     hw4cli.torch.attention(q, k, v).sum().backward()  # dO is one number, expanded
