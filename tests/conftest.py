@@ -52,13 +52,9 @@ with suppress(ImportError):
 GPU_TESTS = ROOT / "tests" / "gpu"
 GPU_IS_HERE = nvidia_gpu_is_here() or os.path.exists("/dev/kfd")  # noqa: PTH110
 SLOW_FIXTURES = {"chromium", "cluster"}  # a browser, a Slurm
-COMPUTING = ("tests/arrays/", "tests/emulator/")  # what keeps processors busy; most other tests wait now and then
-# What of these, and of the others, begins first, the rest behind: files that take minutes in few tests are not to be
-# the end of a run by several processes.
-BEGIN_FIRST = (
-    *("emulator/test_ladder.py", "emulator/test_faults.py", "arrays/"),
-    *("judge/test_course.py", "test_as_user.py", "stream/nodes/test_slurm_nodes.py"),
-)
+# In which order tests begin, the others behind: files that take minutes in few tests, or mostly wait, are not to be the
+# end of a run by several processes, nor all to wait at the same time.
+BEGIN_FIRST = ("judge/test_course.py", "test_as_user.py", "arrays/", "stream/nodes/test_slurm_nodes.py")
 
 
 def pytest_addoption(parser):
@@ -89,23 +85,10 @@ def place_of(item):
 
 def pytest_collection_modifyitems(items):
     mark_others(items)
+    items.sort(key=place_of)
     for item in items:
         if SLOW_FIXTURES & set(getattr(item, "fixturenames", ())) or item.get_closest_marker("slurm"):
             item.add_marker(pytest.mark.slow)
-
-
-@pytest.hookimpl(tryfirst=True)  # before pytest-xdist says in which order they come
-def pytest_collection_finish(session):
-    """Files that compute and files that wait take turns, so that neither has the processors to itself; tests/gpu has
-    its own order."""
-    session.items.sort(key=place_of)
-    places = {}
-    files = [(item.path, item.nodeid.startswith(COMPUTING)) for item in session.items]
-    for wanted in (True, False):
-        group = [path for path, computing in files if computing == wanted and not path.is_relative_to(GPU_TESTS)]
-        for number, path in enumerate(group):
-            places.setdefault(path, number / len(group))
-    session.items.sort(key=lambda item: places.get(item.path, 0))
 
 
 @pytest.hookimpl(tryfirst=True)
