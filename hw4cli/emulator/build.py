@@ -336,6 +336,11 @@ def cache_folder() -> Path:
     return kernel_cache() or _private_folder()
 
 
+def folders_of_builds() -> list[Path]:
+    """Where what is compiled for the CPU may lie: the cache, and the private folder, which is made if it can be."""
+    return [folder for folder in (cache_folder(), spare_folder(make=True)) if folder]
+
+
 @functools.cache
 def texts(headers: Path) -> tuple[str, ...]:
     """The sources in a folder: a change of one makes all that is compiled with them anew."""

@@ -121,11 +121,10 @@ def _compilers(source: "Source", confined: bool) -> "Iterator[Run]":
     if not confined:
         yield subprocess.run
         return
-    from hw4cli.device.machinecode import spare_folder
-    from hw4cli.emulator.build import cache_folder
+    from hw4cli.emulator.build import folders_of_builds
 
     folders = {path.resolve().parent for path in source.files}
-    compiled = [folder.resolve() for folder in (cache_folder(), spare_folder(make=True)) if folder]
+    compiled = [folder.resolve() for folder in folders_of_builds()]
     visible = [*folders, data_path("kernels/emulator").resolve(), *compiled]
     with tempfile.TemporaryDirectory(prefix="hw4-") as scratch:
 

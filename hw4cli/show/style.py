@@ -24,7 +24,8 @@ OTHERS = (
 )
 PEERS = (
     *(("#394e38", "#88a087"), ("#5a3e4c", "#cfb5c1"), ("#655066", "#a392a4"), ("#43361b", "#dfcfb0")),
-    *(("#2e3d9e", "#348adc"), ("#0e4738", "#1fb471"), ("#01350f", "#52dc9f")),
+    *(("#2e3d9e", "#348adc"), ("#0e4738", "#1fb471"), ("#01350f", "#52dc9f"), ("#6528b1", "#c37dfe")),
+    *(("#4447c8", "#7580d5"), ("#461e34", "#eb4b7a"), ("#b55186", "#a7798f"), ("#0d1e79", "#0babff")),
 )
 MARKERS = "osD^vPXp*h"  # of matplotlib; the page draws the first six
 # Ends of the colours of a heat map's cells, for values below half of the best and from half on: in between, neither
