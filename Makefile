@@ -47,7 +47,7 @@ pytest = $(PYTHON) -m pytest -n $(TEST_PROCESSES) --dist loadfile
 test: $(python_for_dev)  ## install and run the tests, but for the slow ones: less than six minutes on two cores
 	$(pytest) -m "not slow and not gpu"
 
-test-all: $(python_for_dev)  ## run the slow tests, too: up to 25 minutes (gpu-test runs those that need a GPU)
+test-all: $(python_for_dev)  ## run the slow tests, too: 28 minutes on two cores (gpu-test runs those that need a GPU)
 	$(pytest) -m "not gpu and not exhaustive"
 
 test-exhaustive: $(python_for_dev)  ## run what test-all leaves out of large grids, for a change of kernels: 20 minutes
