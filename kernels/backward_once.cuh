@@ -76,8 +76,8 @@ __device__ __forceinline__ void store_transposed(const Part& sum, const Matrix<u
     }
 }
 
-// What runs after, if anything. First blocks, unless the pass has rounded: chains' sums become dQ, the last ones first, which are in the L2 cache still. In order, a tile that no
-// keys have been added to has not been written.
+// What runs after, if anything. First blocks, unless the pass has rounded: chains' sums become dQ, the last ones first, which are in
+// the L2 cache still. In order, a tile that no keys have been added to has not been written.
 template <bool IN_ORDER> __device__ __forceinline__ void round_dq(const TiledParams& p) {
     const int sums = sums_of(p) - 1 - blockIdx.x;
     const int tiles = tiles_of(p), head = sums / tiles, tile = sums % tiles, group = threadIdx.x / 128;

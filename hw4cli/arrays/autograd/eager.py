@@ -107,7 +107,7 @@ def first(compute: Callable[[], Tensor], tensors: tuple[Tensor, ...], options: O
     Where a gradient is wanted, O is that of the repeated call from the first time on: it keeps another LSE for the
     backward pass than the operator does, and torch.utils.checkpoint compares what a call keeps with what it keeps when
     it is made again."""
-    if not _is_new(tensors, options):
+    if not _is_new_forward(tensors, options):
         return compute()
     q, k, v, *beside = tensors
     wants_gradient = _is_grad_enabled() and any(x.requires_grad for x in tensors)
@@ -121,16 +121,25 @@ def first(compute: Callable[[], Tensor], tensors: tuple[Tensor, ...], options: O
     return compute() if again is None else again
 
 
-def _is_new(tensors: tuple[Tensor, ...], options: Options) -> bool:
+def _is_new_forward(tensors: tuple[Tensor, ...], options: Options) -> bool:
+    return _is_on_gpu(tensors[0]) and not dispatch_modes() and _is_new(FORWARD, tensors, options)
+
+
+def _is_new(calls: Calls, tensors: tuple[Tensor, ...], options: Any) -> bool:
     """Whether a call may be remembered, and was not."""
-    skipped = not _is_on_gpu(tensors[0]) or _is_watched() or dispatch_modes() or is_compiling()
-    return not (skipped or FORWARD.knows(options, tensors))
+    return not (_is_watched() or is_compiling() or calls.knows(options, tensors))
+
+
+def _sums_of(lse: Tensor, q: Tensor) -> Tensor:
+    """(batch, heads, Nq), of an LSE that is an operator's, or a repeated call's own with scratch behind it."""
+    rows = q.shape[:-1]
+    return lse if lse.shape == rows else lse[: math.prod(rows)].view(rows)
 
 
 def remember(tensors: tuple[Tensor, ...], o: Tensor, options: Options, kernel: str) -> None:
     """Remember a call that was answered with O: q, k, v, and the arrays that a score names. `kernel`: the one that the
     option stands for."""
-    if not _is_new(tensors, options):
+    if not _is_new_forward(tensors, options):
         return
     q, k, v, *beside = tensors
     call = None
@@ -272,13 +281,12 @@ def _mask(options: Sequence[Any]) -> Options:
 def _gradients(tensors: tuple[Tensor, ...], options: Options) -> tuple[Tensor, Tensor, Tensor]:
     """dQ, dK and dV for dO, q, k, v, O, the LSE and what is beside them, by the operator; the call is remembered."""
     do, q, k, v, o, lse, *beside = tensors
-    rows = q.shape[:-1]
-    sums = lse if lse.shape == rows else lse[: math.prod(rows)].view(rows)
+    sums = _sums_of(lse, q)
     if len(options) > PLAIN_OPTIONS:
         dq, dk, dv = direct.derive((do, q, k, v, o, sums), *_asked(q, options, beside))
     else:
         dq, dk, dv = operators.derive(do, q, k, v, o, sums, *_mask(options[:-1]))
-    if not (_is_grad_enabled() or _is_watched() or is_compiling() or BACKWARD.knows(options, tensors)):
+    if not _is_grad_enabled() and _is_new(BACKWARD, tensors, options):
         call = None
         if _are_readable((do, q, k, v, o), beside):
             work, operands, ways, gaps = _described((q, k, v, o, do, dq, dk, dv), options, beside)
@@ -297,10 +305,9 @@ def _with_masks(tensors: tuple[Tensor, ...], options: Options) -> tuple[Tensor, 
     if found is not None:
         return found[0], found[1], found[2], gradients.of_mask(found[3], mask)
     do, q, k, v, o, lse, *beside = tensors
-    rows = q.shape[:-1]
-    sums = lse if lse.shape == rows else lse[: math.prod(rows)].view(rows)
+    sums = _sums_of(lse, q)
     dq, dk, dv, dmask = direct.derive((do, q, k, v, o, sums), *_asked(q, options, beside), of_mask=True)
-    if not (_is_grad_enabled() or _is_watched() or is_compiling() or BACKWARD.knows(key, tensors)):
+    if not _is_grad_enabled() and _is_new(BACKWARD, tensors, key):
         call = None
         if _are_readable((do, q, k, v, o), beside):
             work, operands, ways, gaps = _described((q, k, v, o, do, dq, dk, dv), options, beside, gradient=True)
