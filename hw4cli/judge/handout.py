@@ -91,6 +91,7 @@ class Handout:
         settings = standing.session.get("settings") or {}
         self.repeat = int(settings.get("repeat", 1))
         self.secret_seeds = settings.get("seeds") == "secret"
+        self.causal, self.own_suite = settings.get("causal") is True, bool(settings.get("suite"))
 
     def facts(self) -> list[str]:
         """Score, rank, hand-in and machine, a sentence each."""
@@ -126,7 +127,8 @@ class Handout:
         if not results:
             return []
         names = suite.ranges(known[result.case] for result in results)
-        judge = [f"hw4 judge {names} --program ./hw4"]
+        mask = ["--causal"] if self.causal else []
+        judge = [f"hw4 judge {names} --program ./hw4", *mask]
         by_limit: dict[float, list[str]] = {}
         for result in results:
             if result.limit != known[result.case].limit:
@@ -134,13 +136,21 @@ class Handout:
         judge += [f"--limit {case_names(cases).replace(' ', ',')}={seconds:g}" for seconds, cases in by_limit.items()]
         judge += [f"--tolerance {self.rules.tolerance:g}"] if self.rules.tolerance != TOLERANCE else []
         judge += [f"--repeat {self.repeat}"] if self.repeat > 1 else []
-        return [f"hw4 gen {names}", " ".join(judge)]
+        return [" ".join([f"hw4 gen {names}", *mask]), " ".join(judge)]
 
     def hint(self) -> str:
         """A note about the commands; may be empty."""
+        notes = []
         if self.secret_seeds:
-            return "You were judged by inputs of the same shapes with secret seeds; these commands run the public ones."
-        return ""
+            notes.append(
+                "You were judged by inputs of the same shapes with secret seeds; these commands run the public ones."
+            )
+        if self.own_suite:
+            notes.append(
+                "You were judged by other cases than the assignment's: give these commands --suite and the course's "
+                "file or folder of cases."
+            )
+        return " ".join(notes)
 
     def rows(self) -> list[list[str]]:
         """All cases as rows of the table, those without a result included."""

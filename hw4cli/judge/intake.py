@@ -3,11 +3,13 @@
 All of it happens in a copy. What was done to a submission is noted, for its author and for whoever grades it.
 """
 
+import lzma
 import re
 import shutil
 import stat
 import tarfile
 import zipfile
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
@@ -23,6 +25,11 @@ SOURCES = (".cu", ".hip", ".c", ".cc", ".cpp", ".cxx")
 KERNELS = (".cu", ".hip")  # sources that are built without a Makefile
 HEADERS = (".h", ".cuh", ".hpp", ".hh", ".inl")
 REPORT = "report.pdf"
+# What reading a damaged archive raises; of gzip and bzip2 also an OSError that has no number.
+DAMAGED = (
+    *(zipfile.BadZipFile, tarfile.TarError, zlib.error, lzma.LZMAError),
+    *(EOFError, ValueError, NotImplementedError),
+)
 DEPTH = 4  # of folders in which a submission's own is looked for, and of archives in archives
 CHUNK = 1 << 20
 JUNK = re.compile(r"(^|/)(__MACOSX(/|$)|\._|\.DS_Store$|Thumbs\.db$|desktop\.ini$)")  # what systems add to archives
@@ -189,14 +196,22 @@ def unpack(archive: Path, folder: Path, max_bytes: int, max_files: int, called: 
                     file.write(chunk)
             if mode & 0o111 or _starts_program(target):
                 target.chmod(0o755)
-    except (zipfile.BadZipFile, tarfile.TarError, EOFError, ValueError, NotImplementedError) as error:
-        why = str(error).partition("\n")[0].rstrip(":")
-        raise UnpackError(f"{called} is damaged, or of a kind that is not unpacked: {why}") from None
+    except DAMAGED as error:
+        raise _damaged(called, error) from None
     except RuntimeError:  # how zipfile says that a password is needed
         raise UnpackError(f"{called} needs a password") from None
     except (FileExistsError, NotADirectoryError):
         raise UnpackError(f"{called} holds a file and a folder of the same name") from None
+    except OSError as error:
+        if error.errno is None:
+            raise _damaged(called, error) from None
+        raise
     return written
+
+
+def _damaged(called: str, error: Exception) -> UnpackError:
+    why = str(error).partition("\n")[0].rstrip(":")
+    return UnpackError(f"{called} is damaged, or of a kind that is not unpacked: {why}")
 
 
 def _members(archive: Path, folder: Path, called: str) -> Iterator[tuple[PurePosixPath, int, IO[bytes]]]:

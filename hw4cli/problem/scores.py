@@ -28,6 +28,7 @@ MOST_ENLARGED = 256  # what a tanh to 2^-23 of 1 may be multiplied by; one by mo
 LEAST_OF_WEIGHTS = 2.0**-6
 FLOAT, INT, BOOL = "float", "int", "bool"  # types of expressions
 WORD = re.compile(r"[A-Za-z_]\w*")
+FLOAT_OF_C = re.compile(r"(?<![\w.])((?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)[fF]\b")
 
 
 class Named(NamedTuple):
@@ -243,7 +244,7 @@ def parsed(what: str, words: str, arrays: Mapping[str, Named], wanted: str) -> a
     """The tree of an expression of the wanted type. Raises InputError, with `what` it is, where the words are none."""
     if len(words) > LONGEST:
         raise InputError(f"{what} has {len(words):,} letters: give at most {LONGEST:,}")
-    python = re.sub(r"(?<=[\d.])[fF]\b", "", words).replace("&&", " and ").replace("||", " or ")
+    python = FLOAT_OF_C.sub(r"\1", words).replace("&&", " and ").replace("||", " or ")
     python = re.sub(r"!(?!=)", " not ", python)
     try:
         tree = ast.parse(python.strip(), mode="eval").body
@@ -341,7 +342,8 @@ def _type(tree: ast.expr, arrays: Mapping[str, Named], scored: bool) -> str:
                     )
                 return INT
             if isinstance(op, ast.Pow):
-                if not isinstance(right, ast.Constant) or right.value not in range(1, LARGEST_POWER + 1):
+                power = right.value if isinstance(right, ast.Constant) else None
+                if type(power) is not int or not 1 <= power <= LARGEST_POWER:
                     raise _WrongError(f"{ast.unparse(tree)}: a power must be a whole number from 1 to {LARGEST_POWER}")
                 return types[0]
             return FLOAT if FLOAT in types or isinstance(op, ast.Div) else INT

@@ -1,6 +1,6 @@
 """The private folder of a run: it holds a copy of the input under a random name, and is removed after the run.
 
-In the sandbox it is a file system of its own, if there is enough memory (runner/memory.py). Else its parent folder is
+In the sandbox it is a file system of its own, if there is enough memory (memory.py). Else its parent folder is
 the judge's, and holds a mark, which the program must not change: the token of the judge that owns it.
 
 The input is copied, not linked: a program that swaps its arguments would write through a link into the case. The copy

@@ -9,6 +9,7 @@ import pytest
 from helpers import fails
 
 from hw4cli.judge.scoring import journal, storedrules
+from hw4cli.judge.scoring.gradebook import read_table
 from hw4cli.judge.scoring.late import LatePolicy
 from hw4cli.judge.scoring.record import Attempt, Rules
 from hw4cli.problem import suite
@@ -92,10 +93,16 @@ def test_the_tas_columns_are_read_from_the_gradebook_that_was_filled_and_latenes
     assert rows["eve"]["total"] == "", "who was not judged has no total, whatever the table says"
 
 
+def test_rows_of_a_spreadsheet_without_anything_in_them_are_nobodys(tmp_path):
+    (tmp_path / "points.csv").write_text("id,report\nann,3\n,\n , \n")
+    assert read_table(tmp_path / "points.csv") == {"ann": {"report": 3.0}}
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
         ("", "has no column id"),
+        ("id,report\nann,4\n,3\n", "line 3: the column id is empty"),
         ("name,report\nann,3\n", "has no column id"),
         ("id,report\nann,21\n", "report is 21, but must be from 0 to 20"),
         ("id,report\nann,nan\n", "must be a number"),

@@ -61,6 +61,17 @@ def test_a_handout_groups_failures_and_has_the_commands_that_reproduce_them():
     assert page.count("<tr>") == 1 + 6
 
 
+def test_commands_have_the_mask_and_cases_of_others_are_said_to_need_their_suite():
+    handed = handout_of(*attempts(), session={"settings": {"causal": True, "suite": ["t01", "t06"]}})
+    assert commands(handed.markdown())[2:4] == [
+        "hw4 gen t06 --causal",
+        "hw4 judge t06 --program ./hw4 --causal --limit t06=3",
+    ]
+    for form in (handed.markdown(), handed.page()):
+        assert "give these commands --suite" in form
+        assert "secret seeds" not in form
+
+
 def test_where_part_of_the_suite_is_judged_every_view_calls_the_score_an_upper_bound():
     one = handout_of(*attempts())
     judged = "6 of the suite's 30 cases judged"

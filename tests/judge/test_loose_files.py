@@ -25,7 +25,7 @@ def loose(workdir, *names):
 def packed(path, files, kind="zip"):
     """An archive of these texts, by name."""
     if kind == "zip":
-        with zipfile.ZipFile(path, "w") as archive:
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
             for name, text in files.items():
                 archive.writestr(name, text)
     else:
@@ -188,6 +188,16 @@ def test_a_damaged_archive_is_one_sentence(tmp_path, data):
     (tmp_path / "hw4.zip").write_bytes(data)
     with pytest.raises(UnpackError, match="is damaged"):
         unpack(tmp_path / "hw4.zip", tmp_path, 1 << 20, 100)
+
+
+@pytest.mark.parametrize("kind", ["zip", "bz2", "xz"])
+def test_an_archive_that_is_damaged_inside_is_one_sentence(tmp_path, kind):
+    archive = packed(tmp_path / "hw4.archive", {"hw4.cu": "\n".join(map(str, range(20_000)))}, kind)
+    data = archive.read_bytes()
+    half = len(data) // 2  # the directory at a zip's end stays
+    archive.write_bytes(data[:half] + bytes(byte ^ 0x5A for byte in data[half:-200]) + data[-200:])
+    with pytest.raises(UnpackError, match="is damaged"):
+        unpack(archive, tmp_path, 1 << 20, 100)
 
 
 def test_an_archive_with_a_password_and_one_that_is_in_itself_are_refused(tmp_path):

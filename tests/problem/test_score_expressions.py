@@ -178,6 +178,12 @@ def test_words_of_c_are_understood():
         assert np.array_equal(evaluated(Score("", theirs, ARRAYS), s)[0], evaluated(Score("", ours, ARRAYS), s)[0])
 
 
+def test_only_a_number_loses_the_f_of_c():
+    array = Named("w1f", "float32", (5,), (1,))
+    found = evaluated(Score("s + w1f[j] * 0x1f", "", (array,)), np.zeros((4, 5)), arrays=(np.ones(5),))[0]
+    assert (found == 31).all()
+
+
 def test_whole_numbers_divide_downwards_and_an_index_stays_within_its_array():
     s = np.zeros((4, 5))
     found = evaluated(Score("s + (i - 3) // 2 + (i - 3) % 2 / 10", "", ARRAYS), s)[0]
@@ -211,6 +217,7 @@ REFUSED = {
     "i % j": "the right side of % must be a number from 1 on",
     "i // 0": "the right side of // must be a number from 1 on",
     "s ** 0.5": "a power must be a whole number from 1 to 8",
+    "s ** 2.0": "a power must be a whole number from 1 to 8",
     "s ** 9": "a power must be a whole number from 1 to 8",
     "s ** -1": "a power must be a whole number from 1 to 8",
     "sin(s)": "sin() is none of abs, exp, log, sqrt, tanh, min, max",

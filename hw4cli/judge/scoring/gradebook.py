@@ -107,6 +107,10 @@ def read_table(path: Path) -> Table:
     table: dict[str, dict[str, float]] = {}
     for number, row in enumerate(rows, 2):
         who = (row[key] or "").strip().removeprefix("'")
+        if not who:
+            if any(isinstance(value, str) and value.strip() for value in row.values()):
+                raise InputError(f"{path}, line {number}: the column {key} is empty")
+            continue  # a spreadsheet's empty row
         if who in table:
             raise InputError(f"{path}, line {number}: {who} comes twice")
         table[who] = {

@@ -155,9 +155,10 @@ def taken_in(submissions: Sequence[Submission], starter: Hashes, prefix: str = "
             if made.size >= LEAST:
                 found.append(made)
             elif made.total < LEAST:
-                others[label] = f"it is too short: {counted(made.total, 'token')}"
+                others[label] = problem or f"it is too short: {counted(made.total, 'token')}"
             else:
-                others[label] = f"it is too short without the starter code: {made.size} of {made.total:,} tokens"
+                short = f"it is too short without the starter code: {made.size} of {made.total:,} tokens"
+                others[label] = problem or short
     return found, others
 
 
