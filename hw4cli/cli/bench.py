@@ -68,16 +68,23 @@ ASKS = {"arrays": "a workload", "calls": "--calls", "programs": "--program"}
     type=click.Choice(["fwd", "bwd", "both"]),
     default="fwd",
     show_default=True,
-    help="Of a workload: O, or dQ, dK and dV, or all.",
+    help="For a workload: the forward pass, the backward pass, or both.",
 )
 @click.option(
     "--tile", "tiles", type=TileSizes(), multiple=True, metavar="BRxBC", help="Another tile; may be given again."
 )
 @click.option("--warm", is_flag=True, help="Leave the L2 cache as the run before left it.")
-@click.option("--peers", metavar="PEERS", callback=_parse_peers, help=f"Others in turn: {', '.join(PEERS)}.")
-@click.option("--calls", is_flag=True, help="Of workloads: the host's time, and that of whole calls, beside torch's.")
+@click.option(
+    "--peers",
+    metavar="PEERS",
+    callback=_parse_peers,
+    help=f"Time others' attention, too, in turns: {', '.join(PEERS)}.",
+)
+@click.option(
+    "--calls", is_flag=True, help="For workloads: time whole calls and the host's part of them, beside torch's."
+)
 @click.option("--compare", "older", type=FILE, help="Show what became faster or slower since this record.")
-@click.option("--against", metavar="BUILD", help="In turns with another build: a folder, or a commit.")
+@click.option("--against", metavar="BUILD", help="Alternate with another build: a folder or a commit.")
 @click.option(
     "--processes", type=Whole(1, 100), metavar="N", help="Processes of each build.  [default: 6 with --against]"
 )

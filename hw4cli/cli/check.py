@@ -63,21 +63,21 @@ class Architecture(OneOf):
 @causal_option
 @click.option("--run", "execute", is_flag=True, help="Execute them on the CPU, and look for races and other mistakes.")
 @click.option("--counts", is_flag=True, help="With --run: count bytes, conflicts, operations instead.")
-@click.option("--include", type=FOLDER, multiple=True, metavar="DIR", help="Where a program finds headers, too.")
+@click.option("--include", type=FOLDER, multiple=True, metavar="DIR", help="A further folder of a program's headers.")
 @click.option("-D", "define", multiple=True, metavar="NAME=VALUE", help="A macro that is set for a program.")
 @click.option(
     "--seconds",
     type=Number(min=0),
     default=30,
     show_default=True,
-    help="The processor's time that a program may take with --run, larger cases more; 0: any.",
+    help="Limit of a program's processor time with --run; larger cases get more; 0: no limit.",
 )
 @click.option(
     "--story",
     type=Number(min=0),
     default=10,
     show_default=True,
-    help="The processor's time for the fewest switches between threads that change what happens; 0: none.",
+    help="Processor time for finding the fewest thread switches that show a mistake; 0: do not look.",
 )
 @click.option(
     "--stdin",

@@ -25,9 +25,9 @@ from hw4cli.text.words import columns, printable
     "--metadata",
     type=FILE,
     metavar="JSON",
-    help="Gradescope's submission_metadata.json: due and handed in when.",
+    help="Gradescope's submission_metadata.json, which has the due date and the time of submission.",
 )
-@click.option("--hidden", is_flag=True, help="Show the tests on Gradescope after the grades are published only.")
+@click.option("--hidden", is_flag=True, help="Show the tests on Gradescope only after the grades are published.")
 @rules_options
 @json_option
 @output_option(".csv", ".json")

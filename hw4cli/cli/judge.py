@@ -67,7 +67,7 @@ CLASS_OPTIONS = (
         "submissions",
         type=FOLDER,
         metavar="FOLDER",
-        help="Judge each folder or archive in it: hw4, make hw4, hw4.cu.",
+        help="Judge every submission in it: a folder or archive with hw4, a Makefile or hw4.cu.",
     ),
     click.option(
         "--only",
@@ -88,10 +88,17 @@ CLASS_OPTIONS = (
         "--build",
         "build_line",
         metavar="COMMAND",
-        help="What compiles an hw4.cu without a Makefile.  [default: nvcc -O3 -std=c++14 -arch=native, or hipcc]",
+        help="The command that compiles an hw4.cu without a Makefile.  "
+        "[default: nvcc -O3 -std=c++14 -arch=native, or hipcc]",
     ),
     click.option("--slurm", metavar="OPTIONS", help="Judge the class as a Slurm array: '-p nvidia --gres=gpu:1'."),
-    click.option("--parallel", type=Whole(1), default=1, show_default=True, help="Tasks of the array at a time."),
+    click.option(
+        "--parallel",
+        type=Whole(1),
+        default=1,
+        show_default=True,
+        help="How many tasks of the array run at the same time.",
+    ),
     click.option(
         "--race-check",
         type=OneOf(["failing", "all"]),
@@ -150,12 +157,16 @@ def class_options(command: Command) -> Command:
 @causal_option
 @click.option("--repeat", type=Whole(1, 1000), default=1, show_default=True, help="Runs of each case.")
 @click.option(
-    "--warmup", type=Whole(0, 1000), default=0, show_default=True, help="Runs of each case before, not counted."
+    "--warmup",
+    type=Whole(0, 1000),
+    default=0,
+    show_default=True,
+    help="Runs of each case beforehand that do not count.",
 )
 @rules_options
 @shared("device", type=OneOf(["auto", "emulate"]), default="auto", show_default=True)
 @click.option(
-    "--rescore", "judged", type=FOLDER, metavar="DIR", help="Decide again what was judged into DIR, running nothing."
+    "--rescore", "judged", type=FOLDER, metavar="DIR", help="Apply other rules to the results in DIR; nothing is run."
 )
 @click.option(
     "--sandbox",
@@ -164,7 +175,9 @@ def class_options(command: Command) -> Command:
     "bwrap, or nothing is run]",
 )
 @click.option(
-    "--run-as", metavar="USER", help="As root: the user of programs.  [default: root; of a class one for each student]"
+    "--run-as",
+    metavar="USER",
+    help="As root: the user that programs run as.  [default: root; of a class one for each student]",
 )
 @click.option(
     "--mount",
@@ -172,7 +185,7 @@ def class_options(command: Command) -> Command:
     multiple=True,
     type=PathName(exists=True),
     metavar="PATH",
-    help="Show programs and builds in the sandbox this file or folder, too, read-only; may be given several times.",
+    help="Make this file or folder visible in the sandbox, read-only; may be given several times.",
 )
 @output_option(folder=True)
 @shared("resume", is_flag=True)

@@ -48,11 +48,13 @@ SECONDS = 60.0  # that a run of a program may take on a shape that is not a case
     type=click.Choice(["fwd", "bwd", "both"]),
     default="fwd",
     show_default=True,
-    help="Of a workload: O, or dQ, dK and dV, or all.",
+    help="For a workload: the forward pass, the backward pass, or both.",
 )
 @shared("srun", metavar="OPTIONS")
 @shared("user", metavar="NAME")
-@click.option("--author", "authors", multiple=True, metavar="NAME", help="A member of the team; several times.")
+@click.option(
+    "--author", "authors", multiple=True, metavar="NAME", help="A member of the team; may be given several times."
+)
 @click.option(
     "--board",
     "folder",

@@ -28,8 +28,8 @@ COMMANDS = """
 """
 RUNG = "To make it a rung of the ladder, {move}put this entry into {place}, behind {constant}:"
 LAST = """\
-Where it differs from {base} in tiles, threads, shared memory or launches, give the entry these fields, too (README, \
-"Adding a kernel"). `make test` tests it."""
+Where it differs from {base} in tiles, threads, shared memory or launches, give the entry these fields, too \
+(docs/architecture.md, "Adding a rung of the ladder"). `make test` tests it."""
 
 
 @click.command()

@@ -63,13 +63,15 @@ class Word(click.ParamType[Any]):
 @click.command()
 @click.argument("words", nargs=-1, type=Word(), metavar="[KIND | CASE | B,N,d] [RECORD ...]")
 @output_option(".svg", ".png", ".pdf", PAGE)
-@click.option("--base", metavar="KERNEL", help="speedup: over which kernel.")
+@click.option("--base", metavar="KERNEL", help="speedup: the kernel to compare with.")
 @click.option(
     "--over",
     type=OneOf(["N", "cases"]),
     help="latency, rate, speedup, energy: over N, or case by case.  [default: N where one B, or one B·N, has three]",
 )
-@click.option("--dense-base", is_flag=True, help="speedup: over that kernel without a mask, of causal ones, too.")
+@click.option(
+    "--dense-base", is_flag=True, help="speedup: compare causal kernels, too, with that kernel without a mask."
+)
 @shared("title", metavar="TEXT")
 @click.pass_context
 def plot(

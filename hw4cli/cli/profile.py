@@ -55,7 +55,9 @@ def _lengths(ctx: click.Context, param: click.Parameter, value: str | None) -> l
 @what_argument(KERNELS, CASES, SHAPES, WORKLOADS, kernels=[*VARIANTS, *ARRAY_KERNELS, ALL])
 @shared("program", "programs", type=str, multiple=True, metavar="COMMAND", shell_complete=complete_command)
 @causal_option
-@click.option("--sweep", callback=_lengths, metavar="N,N,...", help="For each of these N in place of the shape's.")
+@click.option(
+    "--sweep", callback=_lengths, metavar="N,N,...", help="Profile at each of these N instead of the shape's."
+)
 @click.option(
     "--tile",
     "tiles",

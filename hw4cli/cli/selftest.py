@@ -36,10 +36,10 @@ EVERY = 10.0  # seconds between two lines of progress, where there is no termina
     type=Number(0, 10_000, min_open=True),
     default=1.0,
     show_default=True,
-    help="How long to go on drawing cases.",
+    help="How long to draw and run cases.",
 )
 @shared("seed", metavar="S", type=Whole(min=0), default=0, show_default=True)
-@click.option("--number", metavar="N", type=Whole(min=0), help="Make this one case of the seed.")
+@click.option("--number", metavar="N", type=Whole(min=0), help="Run only this case of the seed.")
 @shared("device", type=OneOf(["auto", "cuda", "cpu"]), default="auto", show_default=True)
 @json_option
 @click.pass_context

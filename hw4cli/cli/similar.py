@@ -35,7 +35,7 @@ NUMBER = 5  # columns of a line's number
     multiple=True,
     type=PathName(path_type=Path),
     metavar="DIR|FILE",
-    help="Code that all were given does not count; may be given several times.",
+    help="Starter code, which does not count; may be given several times.",
 )
 @click.option(
     "--with",
@@ -45,7 +45,12 @@ NUMBER = 5  # columns of a line's number
     metavar="DIR",
     help="Compare with the submissions of a former year, too; may be given several times.",
 )
-@click.option("--threshold", type=Number(0, 100), metavar="PERCENT", help="List pairs from there on.  [default: 40]")
+@click.option(
+    "--threshold",
+    type=Number(0, 100),
+    metavar="PERCENT",
+    help="List pairs that are at least this similar.  [default: 40]",
+)
 @json_option
 @output_option(".html", ".json", ".csv")
 def similar(

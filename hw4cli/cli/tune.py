@@ -41,10 +41,12 @@ OF_ARRAYS = tuple(name for name, entry in ENTRIES16.items() if entry.space)
 @click.option(
     "--tile", "tiles", type=TileSizes(), multiple=True, metavar="BRxBC", help="Another tile; may be given again."
 )
-@click.option("--preset", type=OneOf(PRESETS), help="The tiles of a document (docs/tune.md).")
-@click.option("--quick", is_flag=True, help="The kernels' own tiles alone (half: each schedule), five samples of each.")
+@click.option("--preset", type=OneOf(PRESETS), help="Tiles that others have published (docs/tune.md).")
+@click.option(
+    "--quick", is_flag=True, help="Only the kernels' own tiles (half: each schedule), with five samples of each."
+)
 @shared("gpu", metavar="GPU")
-@click.option("--no-keep", is_flag=True, help="Do not let `hw4 IN OUT` go by what is found.")
+@click.option("--no-keep", is_flag=True, help="Do not use the result in later runs of `hw4 IN OUT`.")
 @json_option
 @output_option(".json", ".csv")
 @click.pass_context

@@ -3,6 +3,7 @@
 import ctypes
 import os
 import platform
+import shlex
 import shutil
 import sys
 from pathlib import Path
@@ -93,11 +94,22 @@ def bytecode() -> list[Finding]:
     from hw4cli.doctor.bytecode import missing, sources_of_a_run
 
     sources = sources_of_a_run()
-    count = len(missing(sources))
+    lacking = missing(sources)
+    count = len(lacking)
     if not count:
         return [Finding("bytecode", "ok", f"kept of all {counted(len(sources), 'module')} that a run imports")]
     found = f"{counted(count, 'module')} of {len(sources)} that a run imports are compiled at each start"
-    return [Finding("bytecode", "warning", found, "hw4 doctor --prepare   # on a GPU; or python -m compileall FOLDER")]
+    folders = " ".join(shlex.quote(str(folder)) for folder in dict.fromkeys(map(_package_folder, lacking)))
+    without_gpu = f"{shlex.quote(sys.executable)} -m compileall -q {folders}"
+    return [Finding("bytecode", "warning", found, f"hw4 doctor --prepare; without a GPU: {without_gpu}")]
+
+
+def _package_folder(source: Path) -> Path:
+    """The folder of the whole package that a module belongs to; its own folder if it is in none."""
+    folder = source.parent
+    while (folder.parent / "__init__.py").is_file():
+        folder = folder.parent
+    return folder
 
 
 def processor() -> list[Finding]:

@@ -29,17 +29,17 @@ SENTENCES = {
     "causal": "Causal attention: row i sees the keys 0 to i alone.",
     "dir": "Where the cases are (see hw4 gen).",
     "device": "Where to compute; auto is the GPU if there is one, else the CPU.",
-    "force": "Write again what is there already.",
-    "gpu": "The GPU that it is about: a name or compute capability, as in T4, 7.5 or gfx90a.",
-    "json": "Print one JSON document in place of the tables.",
-    "output": "Write it there",
+    "force": "Overwrite files that are there already.",
+    "gpu": "For which GPU: a name or a compute capability, such as T4, 7.5 or gfx90a.",
+    "json": "Print one JSON document instead of tables.",
+    "output": "Write the result there",
     "program": "A command that takes INPUTFILE OUTPUTFILE.",
-    "resume": "Go on with what was interrupted.",
-    "samples": "The most samples of each.",
-    "seed": "Another seed, other random numbers.",
-    "srun": "Do it on nodes that srun gives with these options: '-p nvidia --gres=gpu:1'.",
+    "resume": "Continue an interrupted run.",
+    "samples": "Take at most this many samples of each.",
+    "seed": "The seed of the random numbers.",
+    "srun": "Run on nodes that srun allocates with these options: '-p nvidia --gres=gpu:1'.",
     "title": "The page's title.",
-    "user": "Whose program or kernel it is: a person or a team.  [default: the current user]",
+    "user": "The author of the program or kernel: a person or a team.  [default: the current user]",
 }
 
 
@@ -191,7 +191,7 @@ def limits_option(command: Command) -> Command:
         multiple=True,
         metavar="CASES=SECONDS",
         callback=parse,
-        help="Another time limit of these cases; may be given several times.",
+        help="Another time limit for these cases; may be given several times.",
         shell_complete=complete_cases,
     )(command)
 
@@ -237,7 +237,7 @@ def rules_options(command: Command) -> Command:
             "--late-policy",
             callback=_late_policy,
             metavar="RULE",
-            help="What lateness costs of a grade: '10%/day, grace 15 min, max 3 days', or none.  [default: as judged]",
+            help="How lateness lowers a grade: '10%/day, grace 15 min, max 3 days', or none.  [default: as judged]",
         ),
         click.option(
             "--due",
