@@ -414,12 +414,12 @@ function drawPrograms() {
 }
 
 // ---- kernels: story, source, difference
-const WORDS = /(\/\/.*)|(^\s*#\s*\w+)|\b(alignas|asm|auto|bool|break|case|char|const|constexpr|continue|do|double|else|extern|false|float|for|if|inline|int|long|namespace|return|short|signed|sizeof|static|static_assert|struct|switch|template|true|typedef|typename|unsigned|using|void|volatile|while|__global__|__device__|__forceinline__|__shared__|__restrict__|__launch_bounds__|__syncthreads)\b|\b(\d[\w.']*)\b/gm;
+const WORDS = /(\/\/.*)|("(?:[^"\\]|\\.)*")|(^\s*#\s*\w+)|\b(alignas|asm|auto|bool|break|case|char|const|constexpr|continue|do|double|else|extern|false|float|for|if|inline|int|long|namespace|return|short|signed|sizeof|static|static_assert|struct|switch|template|true|typedef|typename|unsigned|using|void|volatile|while|__global__|__device__|__forceinline__|__shared__|__restrict__|__launch_bounds__|__syncthreads)\b|\b(\d[\w.']*)\b/gm;
 function coloured(line) {
   const parts = [];
   let from = 0;
   for (const found of line.matchAll(WORDS)) {
-    parts.push(line.slice(from, found.index), el("span", { class: found[1] ? "c" : found[4] ? "n" : "w" }, found[0]));
+    parts.push(line.slice(from, found.index), el("span", { class: found[1] ? "c" : found[2] || found[5] ? "n" : "w" }, found[0]));
     from = found.index + found[0].length;
   }
   return [...parts, line.slice(from)];

@@ -1,6 +1,7 @@
 """The leaderboard as a page: one file with an index of boards, each board, and each user's history; it asks for nothing
 else and needs no script to be read."""
 
+import re
 from collections.abc import Sequence
 from datetime import datetime
 from hashlib import sha256
@@ -151,6 +152,11 @@ def _rank(place: Place, kind: str) -> str:
     return f'<span class="{kind}">{inner}</span>'
 
 
+def _with_code(words: str) -> str:
+    """Words as HTML, what stands between backticks as code."""
+    return re.sub(r"`([^`]+)`", r"<code>\1</code>", escaped(words))
+
+
 def _published(board: Board) -> str:
     longest = max(one.ms for one in board.published)
 
@@ -169,7 +175,7 @@ def _published(board: Board) -> str:
     return (
         '<div class="scroll published" tabindex="0" role="region" aria-label="Published by others">'
         '<table class="stack">'
-        f"<caption>{escaped(published_words(board))}</caption>"
+        f"<caption>{_with_code(published_words(board))}</caption>"
         f"<thead><tr>{head}</tr></thead>\n<tbody>\n{rows}</tbody></table></div>"
     )
 

@@ -197,7 +197,7 @@ def test_a_leaderboard_without_submissions_is_a_page_that_says_how_to_begin(hw4_
     assert "Nobody has submitted yet: <code>hw4 leaderboard ./mine.cu t28</code>" in text
     assert "<b>0</b> <span>submissions</span>" in text
     assert 'id="best"' not in text
-    assert "Published by others" in text
+    assert "Published by others" in text and "<code>hw4 bench</code> times our kernels" in text
     assert not (tmp_path / "none").exists()
 
 
