@@ -74,7 +74,8 @@ def _base(name: str, text: str) -> Variant:
     if not match:
         raise InputError(
             f"{name} does not state how it is launched: name the kernel whose launches it takes in a line such as "
-            f"`// Like: naive` (or {', '.join(list(VARIANTS)[1:])})"
+            f"`// Like: naive` (or {', '.join(list(VARIANTS)[1:])}); a part of a program is checked with the "
+            "file that has its main"
         )
     if match[1] not in VARIANTS:
         from difflib import get_close_matches

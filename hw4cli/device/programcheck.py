@@ -176,6 +176,7 @@ def _by_nvcc(files: Sequence[Path], cc: int, include: Sequence[Path], define: Se
                     [*command, str(file.resolve()), "-o", f"{folder}/made.cubin"],
                     capture_output=True,
                     text=True,
+                    errors="replace",
                     timeout=SECONDS,
                     check=False,
                 )
@@ -208,6 +209,7 @@ def _by_hipcc(
                     ["hipcc", *own, str(file.resolve()), "-o", f"{folder}/code"],
                     capture_output=True,
                     text=True,
+                    errors="replace",
                     timeout=SECONDS,
                     check=False,
                     env={**os.environ, "HIP_PLATFORM": "amd"},  # where there is an nvcc, too, it would be that

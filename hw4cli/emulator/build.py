@@ -276,7 +276,7 @@ def compiler_run(command: Sequence[str], name: str, temporary: str, run: Run) ->
     it is killed. Raises MachineError if it is missing or takes too long."""
     streams, env = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}, {**os.environ, "TMPDIR": temporary}
     try:
-        return run(command, **streams, text=True, timeout=SECONDS, env=env)
+        return run(command, **streams, text=True, errors="replace", timeout=SECONDS, env=env)
     except subprocess.TimeoutExpired:
         raise MachineError(f"{name} takes longer than {SECONDS:.0f} s to compile for the CPU") from None
     except FileNotFoundError:

@@ -206,7 +206,7 @@ class Entry(NamedTuple):
 
 def _entry(raw: Raw) -> Entry:
     numbers = (getattr(raw, name) for name in NUMBERS)
-    return Entry(raw.pc, Line(f"{raw.file.decode()}:{raw.line}", raw.what.decode(), *numbers))
+    return Entry(raw.pc, Line(f"{raw.file.decode(errors='replace')}:{raw.line}", raw.what.decode(), *numbers))
 
 
 def read_counts(library: Any, path: Path, symbol: str, grid: int, threads: int) -> Counts:
@@ -257,7 +257,7 @@ def _disassembled(path: Path) -> list[tuple[int, str, str]]:
     """Address, name and operands of each instruction; where a function begins, 0, "" and its name."""
     try:
         words = ["objdump", "--disassemble", "--no-show-raw-insn", "--section=.text", str(path)]
-        text = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        text = subprocess.run(words, capture_output=True, text=True, errors="replace", check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         raise MachineError("counts need objdump, of binutils") from None
     found = []

@@ -35,7 +35,7 @@ class _Array(ctypes.Structure):
         ("bytes", ctypes.c_uint64),
         ("writable", ctypes.c_uint32),
         ("written", ctypes.c_uint32),
-        ("name", ctypes.c_char * 48),
+        ("name", ctypes.c_char * 160),
     ]
 
 
@@ -333,5 +333,8 @@ class Library:
     def _findings(self) -> tuple[Finding, ...]:
         found: Any = (_Finding * MOST_FINDINGS)()
         count = self._library.hw4_findings(found, MOST_FINDINGS)
-        raw = [Raw(x.kind.decode(), x.text.decode(), tuple(x.pc), x.times, x.block, _lines(x)) for x in found[:count]]
+        raw = [
+            Raw(x.kind.decode(), x.text.decode(errors="replace"), tuple(x.pc), x.times, x.block, _lines(x))
+            for x in found[:count]
+        ]
         return findings_of(self.path, raw)

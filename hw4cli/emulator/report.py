@@ -74,7 +74,7 @@ def variables_of(path: Path) -> dict[str, tuple[int, int]]:
     """A program's variables: where each begins, and its bytes. Nothing where nm is missing."""
     try:
         words = ["nm", "--defined-only", "--print-size", "--demangle", str(path)]
-        listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+        listed = subprocess.run(words, capture_output=True, text=True, errors="replace", check=True).stdout
     except (OSError, subprocess.CalledProcessError):
         return {}
     fields = [line.split(maxsplit=3) for line in listed.splitlines()]
@@ -97,7 +97,7 @@ def is_runtime(frame: str) -> bool:
 
 
 def _file(frame: str) -> str:
-    return re.sub(r" .*", "", frame.rsplit("/", 1)[-1])
+    return re.sub(r" \(discriminator \d+\)$", "", frame.rsplit("/", 1)[-1])
 
 
 def places(path: Path, addresses: Iterable[int]) -> dict[int, str]:
@@ -119,7 +119,9 @@ def frames_of(path: Path, addresses: Iterable[int]) -> dict[int, list[str]]:
     wanted = [hex(address - 1) for address in sorted(addresses)]
     try:
         words = ["addr2line", "-a", "-i", "-e", str(path)]
-        text = subprocess.run(words, input="\n".join(wanted), capture_output=True, text=True, check=True).stdout
+        text = subprocess.run(
+            words, input="\n".join(wanted), capture_output=True, text=True, errors="replace", check=True
+        ).stdout
     except (OSError, subprocess.CalledProcessError):
         return {}
     chunks = re.split(r"^0x", text, flags=re.MULTILINE)[1:]

@@ -16,7 +16,7 @@ struct EmuArray {
     char* begin;
     uint64_t bytes;
     uint32_t writable, written;  // may be written; was, before the first launch
-    char name[48];
+    char name[160];
 };
 // {0} and {1} in the text stand for the lines of pc[0] and pc[1], offsets in the shared object.
 struct EmuFinding {

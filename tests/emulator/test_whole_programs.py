@@ -443,6 +443,44 @@ def test_what_is_not_there_is_refused_with_its_name_and_line(tmp_path, line, wor
     assert words in str(raised.value)
 
 
+# ---- Names of files and folders
+
+READS_TOO_FAR = """#include <cuda_runtime.h>
+__global__ void shift(float* p) {
+    extern __shared__ float tile[];
+    tile[threadIdx.x] = p[threadIdx.x + 1];
+}
+struct Of { float* device; } a_name_of_several_words[1];
+int main() {
+    cudaMalloc(&a_name_of_several_words[0].device, 128);
+    cudaMemset(a_name_of_several_words[0].device, 0, 128);
+    shift<<<1, 32, 128>>>(a_name_of_several_words[0].device);
+    cudaFree(a_name_of_several_words[0].device);
+}
+"""
+
+
+@slow
+@pytest.mark.parametrize("name", ['a b\'s "q"\\/my program.cu', "作業四/平行程式.cu", f"{'long-' * 49}.cu"])
+def test_a_mistake_is_named_with_its_line_whatever_the_file_and_its_folder_are_called(tmp_path, name):
+    path = tmp_path / name
+    path.parent.mkdir(exist_ok=True)
+    path.write_text(READS_TOO_FAR)
+    (finding,) = execute([path]).findings
+    array = f"a_name_of_several_words[0].device ({path.name[:60]}"
+    assert f"reads 4 bytes at {path.name}:4, from byte 128 of {array}" in str(finding)
+
+
+@slow
+def test_a_compiler_s_error_is_quoted_whatever_bytes_stand_in_its_line_and_in_the_file_s_name(tmp_path):
+    path = tmp_path / "my program.cu"
+    path.write_bytes("int main() { return nowhere; /* 註解 */ }\n".encode("big5"))
+    with pytest.raises(InputError) as raised:
+        compile_program(Source((path,)))
+    assert "my program.cu:1: " in str(raised.value)
+    assert "nowhere" in str(raised.value)
+
+
 # ---- Several files, headers, HIP
 
 
@@ -507,6 +545,28 @@ def test_the_command_prints_the_verdict_and_what_was_found(hw4, tmp_path):
     assert done.returncode == 0, done.stderr
     assert "on (2, 128, 32): AC" in done.stdout
     assert "no mistake found" in done.stdout
+
+
+@slow
+def test_the_command_says_of_a_wrong_answer_without_a_finding_that_there_is_no_finding_and_not_no_mistake(
+    hw4, tmp_path
+):
+    program = tmp_path / "unscaled.cu"
+    program.write_text(ATTENTION.read_text().replace("score *= scale;", ""))
+    done = hw4_check(hw4, program, "--run", "1,128,32")
+    assert done.returncode == 1
+    assert "on (1, 128, 32): NA" in done.stdout
+    assert "no mistake" not in done.stdout
+    assert done.stdout.endswith("no race and no wrong access found\n")
+
+
+@slow
+def test_the_command_says_of_a_program_that_is_too_slow_how_it_gets_more_time(hw4):
+    done = hw4_check(hw4, MISTAKES.path, "--run", "--seconds", "2", "--", "slow")
+    assert done.returncode == 1
+    assert "mistakes.cu: too slow for the CPU: after" in done.stdout
+    assert "--seconds gives it more of the processor's time" in done.stdout
+    assert "no mistake" not in done.stdout
 
 
 def test_the_command_hands_arguments_on(hw4):

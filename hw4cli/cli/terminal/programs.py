@@ -70,7 +70,7 @@ def check_program(
     from hw4cli.emulator.library import REVERSE, Schedule
     from hw4cli.emulator.program.attention import CASES, ODD, check_attention, once, takes_a_case
     from hw4cli.emulator.program.build import Source, compile_program
-    from hw4cli.emulator.program.execute import ENDED, run_program
+    from hw4cli.emulator.program.execute import ENDED, TOO_SLOW, run_program
     from hw4cli.emulator.program.story import with_stories, writes_else
     from hw4cli.emulator.report import Finding
     from hw4cli.emulator.story import story_of
@@ -116,6 +116,7 @@ def check_program(
                 )
                 right &= case.verdict == "AC" or (case.odd and not shape)
             confined = all(case.execution.confined for case in cases)
+            late = any(case.execution.end == TOO_SLOW for case in cases)
             counted = [case for case in cases if shape or not case.odd] or cases
             seen: set[tuple[str, ...]] = set()
             for case in cases:
@@ -153,8 +154,11 @@ def check_program(
             own, its_lines = _found(program, once(findings), once(notes), set(), True, None)
             records, lines = [*records, *own], [*lines, *its_lines]
             right, confined = execution.end == ENDED and not findings, execution.confined
+            late = execution.end == TOO_SLOW
     if not any(record["what"] == "finding" for record in records):
-        lines.append(f"{program}: no mistake found")
+        lines.append(f"{program}: no {'mistake' if right else 'race and no wrong access'} found")
+    if late:
+        lines.append(f"{program}: --seconds gives it more of the processor's time")
     if not confined:
         lines.append(f"{program}: it ran without a sandbox, as bubblewrap is missing or does not work here")
     return records, lines, right
@@ -213,7 +217,8 @@ def printed(execution: "Execution") -> list[str]:
 
 def ending(execution: "Execution") -> str:
     """How a program ended, in words."""
-    words = "it ends" if execution.end == "ended" else f"{execution.end}: {execution.why}"
+    said = execution.why.startswith(execution.end)
+    words = "it ends" if execution.end == "ended" else execution.why if said else f"{execution.end}: {execution.why}"
     if execution.end == "ended":
         words += f" with exit status {execution.status}, {sum(launch.times for launch in execution.launches)} launches"
         words += ", relies on warps in lockstep" if execution.lockstep else ""

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from hw4cli.emulator import build as kernels
 from hw4cli.emulator.build import COUNTS, PLAIN, RACE, Compiler, Run, check_counting, find_compiler
-from hw4cli.emulator.program.launches import blanked, with_calls
+from hw4cli.emulator.program.launches import MARKED_FILE, blanked, named_by, with_calls
 from hw4cli.emulator.program.ptx import with_instructions
 from hw4cli.emulator.program.refusals import check_words, missing_function, missing_header
 from hw4cli.emulator.program.thrust import thrust_options
@@ -58,8 +58,9 @@ ALLOCATORS = {
 }
 MOST_PRELUDES = 6  # of 60 MB each: watched or not, for several GPUs
 MOST_EXECUTABLES = 300  # of 1 MB each
+MOST_LETTERS = 40  # of a program's name in that of what is kept
 _GLOBAL = re.compile(r"__global__[^;{()]*?(?:__launch_bounds__\s*\([^)]*\)[^;{()]*?)?\b(\w+)\s*\(")
-_MARK = re.compile(r'^#\s*(\d+)\s+"([^"]*)"((?:\s\d)*)\n', re.M)
+_MARK = re.compile(rf"^#\s*(\d+)\s+{MARKED_FILE}((?:\s\d)*)\n", re.M)
 _WINDOW = re.compile(
     r"\b(?:extern\b[^;(){}]*\bthread_local|thread_local\b[^;{}]*?\bextern)\b[^;{}]*?(\w+)\s*\[\s*\]\s*;"
 )
@@ -225,8 +226,8 @@ def compile_program(
 
 def _parted(text: str, file: Path) -> tuple[str, str]:
     """A preprocessed text as what is read before the file, and the file's own."""
-    begin = re.search(rf'^#\s*1\s+"{re.escape(str(file))}".*\n', text, re.M)
-    at = begin.start() if begin else 0
+    begins = (mark.start() for mark in _MARK.finditer(text) if mark[1] == "1" and named_by(mark[2]) == str(file))
+    at = next(begins, 0)
     return text[:at], text[at:]
 
 
@@ -245,7 +246,7 @@ def _with_constants(text: str) -> str:
 def _executable(source: Source, given: Sequence[tuple[str, str]], known: Sequence[object]) -> Path:
     """Where a program is kept: by its own text, whichever way the prelude is read."""
     digest = kernels.digest([list(_lines(text)) for _, text in given], *known)
-    return kernels.place_of(f"hw4-executable-{source.files[0].stem}-{digest}")
+    return kernels.place_of(f"hw4-executable-{source.files[0].stem[:MOST_LETTERS]}-{digest}")
 
 
 def _lines(text: str) -> Iterator[tuple[str, int, str]]:
@@ -358,7 +359,8 @@ def _compiled(
 
 def _asked_for(path: Path, run: Run) -> list[str]:
     """The symbols that an object does not have itself."""
-    return [word for word in run(["nm", "-u", str(path)], capture_output=True, text=True).stdout.split() if word != "U"]
+    listed = run(["nm", "-u", str(path)], capture_output=True, text=True, errors="replace").stdout
+    return [word for word in listed.split() if word != "U"]
 
 
 def _windows(objects: Sequence[Path], names: set[str], run: Run) -> list[str]:
@@ -368,7 +370,9 @@ def _windows(objects: Sequence[Path], names: set[str], run: Run) -> list[str]:
     found: dict[str, None] = {}
     for path in objects:
         listed = _asked_for(path, run)
-        plain = run(["c++filt"], input="\n".join(listed), capture_output=True, text=True).stdout.split("\n")
+        plain = run(
+            ["c++filt"], input="\n".join(listed), capture_output=True, text=True, errors="replace"
+        ).stdout.split("\n")
         for symbol, shown in zip(listed, plain, strict=False):
             runtimes = symbol.startswith(("_ZTH", "_ZTW")) or shown.startswith(
                 "emu::"
@@ -384,7 +388,7 @@ def shared_arrays(executable: Path) -> tuple[tuple[int, int, str, str], ...]:
     that they are in ("" if they are in none), their names. Without a name: the byte by which the compiler knows whether
     an array of a class, such as half, has been made."""
     words = ["readelf", "--symbols", "--wide", "--demangle", str(executable)]
-    listed = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    listed = subprocess.run(words, capture_output=True, text=True, errors="replace", check=True).stdout
     found = set()
     for line in listed.splitlines():
         fields = line.split(maxsplit=7)
@@ -408,7 +412,7 @@ def _users(text: str) -> str:
     for mark in _MARK.finditer(text):
         if own:
             pieces.append(text[end : mark.start()])
-        path = mark[2]
+        path = named_by(mark[2])
         own = not ("3" in mark[3].split() or path.startswith(("/usr/", "<", runtime)))
         if own:
             pieces.append(mark[0])
@@ -434,7 +438,7 @@ def _check(run: Run, command: Sequence[str], name: str, folder: str) -> None:
     raise InputError(f"{name} does not compile for the CPU: {first_error(done.stderr)}")
 
 
-_ERROR = re.compile(r"^(?P<place>[^\s:]+:\d+):(?:\d+:)? (?:fatal )?error: (?P<words>.*)$", re.M)
+_ERROR = re.compile(r"^(?P<place>[^\n:]+:\d+):(?:\d+:)? (?:fatal )?error: (?P<words>.*)$", re.M)
 _UNDEFINED = re.compile(r"undefined reference to [`']?(?P<name>[^'\n]*)'?")
 
 

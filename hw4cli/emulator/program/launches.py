@@ -17,7 +17,14 @@ _CLOSING = re.compile(r">>\s?>|>\s?>>")
 _ANY_POINTER = re.compile(
     r"(\bcudaLaunch(?:Cooperative)?Kernel\s*\()[^\S\n]*\([^\S\n]*(?:const[^\S\n]+)?void[^\S\n]*(?:const[^\S\n]*)?\*[^\S\n]*\)"
 )
-_LINE_MARK = re.compile(r'^#\s*(?:line\s+)?(\d+)\s+"([^"]*)"', re.M)
+# A line mark's file: compilers put a backslash before each quote and backslash of its name.
+MARKED_FILE = r'"((?:[^"\\]|\\.)*)"'
+_LINE_MARK = re.compile(rf"^#\s*(?:line\s+)?(\d+)\s+{MARKED_FILE}", re.M)
+
+
+def named_by(marked: str) -> str:
+    """A file's name, as it is, from what a line mark has between its quotes."""
+    return re.sub(r"\\(.)", r"\1", marked)
 
 
 def blanked(text: str) -> str:
@@ -39,7 +46,7 @@ def place_in(text: str, at: int, name: str) -> str:
         return f"{name}:{text.count(chr(10), 0, at) + 1}"
     mark = marks[-1]
     line = int(mark[1]) + text.count("\n", mark.end(), at) - 1
-    return f"{mark[2].rsplit('/', 1)[-1]}:{line}"
+    return f"{named_by(mark[2]).rsplit('/', 1)[-1]}:{line}"
 
 
 def with_types(text: str) -> str:

@@ -64,7 +64,7 @@ def of_program(job: Job, props: DeviceProperties) -> list[dict[str, Any]]:
 def _demangled(name: str) -> str:
     """A function's name as it is written, if there is a program that knows; else as it is."""
     try:
-        shown = subprocess.run(["c++filt", name], capture_output=True, text=True, check=True).stdout
+        shown = subprocess.run(["c++filt", name], capture_output=True, text=True, errors="replace", check=True).stdout
     except (OSError, subprocess.SubprocessError):
         return name
     return symbol(shown.strip())

@@ -28,7 +28,7 @@ static std::string variable(const char* words) {
         name.erase(0, cast ? close + 1 : 1);
     }
     name = name.substr(0, name.find_first_of(",)"));
-    return name.empty() ? "an array" : name.substr(0, 24);
+    return name.empty() ? "an array" : name.substr(0, 60);
 }
 cudaError_t allocate(void** p, size_t bytes, const char* words, Memory memory, Place from) {
     begin();
