@@ -25,7 +25,7 @@ from typing import Any
 
 from hw4cli.device.machinecode import kernel_cache, spare_folder
 from hw4cli.device.ownkernel import COMMENT, check_symbols
-from hw4cli.errors import InputError, MachineError
+from hw4cli.errors import DISK_FAULTS, SHORTAGES, InputError, MachineError
 from hw4cli.problem.cpu import workers
 from hw4cli.resources import data_path, spliced
 
@@ -33,6 +33,12 @@ PLAIN, RACE, ASAN, COUNTS = "plain", "race", "asan", "counts"
 BUILDS = (PLAIN, RACE, ASAN, COUNTS)
 LANES = (32, 64)  # of a warp: NVIDIA's, and those of AMD's data-centre GPUs
 SECONDS = 300.0  # that a compilation may take
+# A line of a compiler, linker or objcopy, and not one of the source that it quotes, that blames the machine.
+_WANT = re.compile(
+    rf"^(?!\s*\d*\s*\|).*(?:: (?:{'|'.join(map(os.strerror, SHORTAGES | DISK_FAULTS))})|"
+    r"Killed signal terminated program \w+|out of memory allocating \d+ bytes.*)$",
+    re.M,
+)
 # Vectors of float are read as floats and the other way round, as CUDA's compilers allow. A product that is added is
 # fused with the sum, also in loops that could be vectorized, where GCC would round it first.
 LANGUAGE = (
@@ -273,14 +279,20 @@ def _run(command: list[str], name: str, temporary: str, run: Run) -> None:
 
 def compiler_run(command: Sequence[str], name: str, temporary: str, run: Run) -> "subprocess.CompletedProcess[Any]":
     """Run a compiler on the file of this name; its own temporary files go to the folder `temporary`: it removes none if
-    it is killed. Raises MachineError if it is missing or takes too long."""
-    streams, env = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}, {**os.environ, "TMPDIR": temporary}
+    it is killed. Raises MachineError if it is missing, takes too long, or fails for want of space or memory, which says
+    nothing about the file."""
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    env = {**os.environ, "TMPDIR": temporary, "LC_ALL": "C.UTF-8"}  # errors are looked for in English
     try:
-        return run(command, **streams, text=True, errors="replace", timeout=SECONDS, env=env)
+        done = run(command, **streams, text=True, errors="replace", timeout=SECONDS, env=env)
     except subprocess.TimeoutExpired:
         raise MachineError(f"{name} takes longer than {SECONDS:.0f} s to compile for the CPU") from None
     except FileNotFoundError:
         raise MachineError(f"{command[0]} is not installed, and {name} cannot be compiled without it") from None
+    if done.returncode and (want := _WANT.search(done.stderr)):
+        where = Path(temporary).parent
+        raise MachineError(f"{name} could not be compiled for the CPU: {want[0].strip()} (temporary files: {where})")
+    return done
 
 
 def place_of(name: str) -> Path:

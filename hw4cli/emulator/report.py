@@ -53,7 +53,7 @@ def findings_of(path: Path, found: Sequence[Raw]) -> tuple[Finding, ...]:
     for raw in found:
         where = [lines.get(pc, "?") for pc in raw.pc]
         block = "" if raw.block == NO_BLOCK or raw.text.startswith("block ") else f"block {raw.block}, "
-        text = PLACE.sub(lambda match: lines.get(int(match[1], 16), "?"), raw.text)
+        text = PLACE.sub(lambda match: lines.get(int(match[1], 16), "?"), raw.text).replace(" at ??:?", "")
         sentence = block + text.replace("{0}", where[0]).replace("{1}", where[1])
         key = (raw.kind, *where) if raw.pc[0] else (raw.kind, *re.findall(r"[\w.-]+:\d+", raw.text))
         old = merged.get(key)

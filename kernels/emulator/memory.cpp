@@ -317,7 +317,8 @@ static void touch_elsewhere(const char* at, const Access& access) {
     else
         find("host memory", access.pc, 0, "thread %d %s %u bytes at {0} of memory that is the host's: a GPU cannot",
              current, does, access.bytes);
-    if ((uintptr_t)at < 4096) stop_kernel();
+    // A GPU ends the kernel, too; a store would change what the host goes on with.
+    if (access.write || (uintptr_t)at < 4096) stop_kernel();
 }
 #else
 static void host_touches(const char*, uint32_t, bool, uintptr_t) {}

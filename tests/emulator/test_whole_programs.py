@@ -12,14 +12,14 @@ from helpers import fails
 from needs import needs
 from slow import slow
 
-from hw4cli.emulator.build import find_compiler
+from hw4cli.emulator.build import compiler_run, find_compiler
 from hw4cli.emulator.library import LOCKSTEP, RANDOM, REVERSE, Schedule
 from hw4cli.emulator.program.attention import CASES, check_attention, takes_a_case
 from hw4cli.emulator.program.beside import run_beside
 from hw4cli.emulator.program.build import Source, compile_program
 from hw4cli.emulator.program.execute import ENDED, HANGS, TOO_SLOW, execute, has_sandbox, run_program
 from hw4cli.emulator.program.launches import with_calls
-from hw4cli.errors import InputError
+from hw4cli.errors import InputError, MachineError
 from hw4cli.plans.plan import AMD_DEVICES, DEVICES
 from hw4cli.problem.arrays import read_output, write_input
 from hw4cli.problem.workload import Workload
@@ -75,6 +75,14 @@ def test_a_kernel_that_reads_what_it_may_not_is_found_where_it_reads(name, kind,
     assert words in finding.sentence
     assert f"{lines_of('reads')[0]}" in finding.sentence
     assert ran(name, "right").right
+
+
+def test_a_kernel_that_writes_to_the_host_s_memory_is_ended_by_that_as_by_a_gpu_before_it_spoils_what_is_there():
+    execution = ran("host-store")
+    assert execution.end == ENDED
+    (finding,) = execution.findings
+    assert str(finding).startswith("host memory: block 0, thread 0 writes 4 bytes at ")
+    assert ran("host-store", "right").right
 
 
 @pytest.mark.parametrize(
@@ -585,6 +593,15 @@ def test_what_a_program_writes_in_another_order_of_threads_is_compared(hw4, tmp_
 
 
 @slow
+def test_what_is_something_else_each_time_is_not_said_to_depend_on_the_order_of_threads(hw4, tmp_path):
+    varies = hw4_check(hw4, MISTAKES.path, "--run", "--", "random", cwd=tmp_path)
+    assert varies.returncode == 0
+    assert "order: " not in varies.stdout
+    assert "note: run to run: what the program writes is something else each time" in varies.stdout
+    assert "run to run" not in hw4_check(hw4, MISTAKES.path, "--run", "--", "random", "right", cwd=tmp_path).stdout
+
+
+@slow
 def test_without_run_the_kernels_are_compiled(hw4):
     done = hw4_check(hw4, ATTENTION, "--gpu", "8.0")
     assert done.returncode in (0, 3), done.stderr
@@ -608,6 +625,35 @@ def test_words_that_do_not_go_together(hw4, words, sentence):
 def test_without_a_compiler_the_sentence_says_what_to_install(hw4, tmp_path):
     done = hw4("check", MISTAKES.path, "--run", env={"CXX": "no-such-compiler"})
     fails(done, 3, "kernels run on the CPU only where there is a C++ compiler")
+
+
+def compiler_says(words):
+    """A compiler that fails with these words, in English where that is asked for."""
+
+    def run(command, *, env, **_):
+        assert env["LC_ALL"].startswith("C")
+        return subprocess.CompletedProcess(command, 1, "", words)
+
+    return run
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        "<built-in>: fatal error: when writing output to a.o: No space left on device\ncompilation terminated.\n",
+        "/usr/bin/ld: final link failed: Disk quota exceeded\ncollect2: error: ld returned 1 exit status\n",
+        "g++: fatal error: Killed signal terminated program cc1plus\n",
+        "\ncc1plus: out of memory allocating 65536 bytes after a total of 1 bytes\n",
+    ],
+)
+def test_a_compiler_that_has_no_room_says_nothing_about_the_program(words, tmp_path):
+    with pytest.raises(MachineError, match="could not be compiled for the CPU"):
+        compiler_run(["g++"], "mine.cu", str(tmp_path), compiler_says(words))
+
+
+def test_a_line_of_the_program_that_a_compiler_quotes_says_nothing_about_the_machine(tmp_path):
+    words = 'mine.cu:2:1: error: expected ;\n    2 | puts("no memory")  // as perror: Cannot allocate memory\n'
+    assert compiler_run(["g++"], "mine.cu", str(tmp_path), compiler_says(words)).stderr == words
 
 
 @slow

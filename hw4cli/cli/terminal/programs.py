@@ -71,7 +71,7 @@ def check_program(
     from hw4cli.emulator.program.attention import CASES, ODD, check_attention, once, takes_a_case
     from hw4cli.emulator.program.build import Source, compile_program
     from hw4cli.emulator.program.execute import ENDED, TOO_SLOW, run_program
-    from hw4cli.emulator.program.story import with_stories, writes_else
+    from hw4cli.emulator.program.story import FROM_RUN_TO_RUN, with_stories, writes_else
     from hw4cli.emulator.report import Finding
     from hw4cli.emulator.story import story_of
 
@@ -144,7 +144,9 @@ def check_program(
                         return (again(replay=switches) for switches in attempts)
 
                     findings += with_stories(execution, other, replay, options.story)
-                    if writes_else(execution, other):
+                    if writes_else(execution, other) and writes_else(execution, again()):
+                        notes.append(FROM_RUN_TO_RUN)
+                    elif writes_else(execution, other):
                         sentence = "what the program writes depends on the order in which threads take their turns"
                         lines_of_story = story_of(other, replay, partial(writes_else, execution), options.story)
                         findings.append(Finding("order", sentence, story=lines_of_story))

@@ -19,7 +19,7 @@ from hw4cli.emulator.program.beside import run_beside
 from hw4cli.emulator.program.build import Source, compile_program, read
 from hw4cli.emulator.program.execute import ENDED, GPUS, SECONDS, TOO_SLOW, Execution, run_program
 from hw4cli.emulator.program.launches import blanked
-from hw4cli.emulator.program.story import with_stories, writes_else
+from hw4cli.emulator.program.story import FROM_RUN_TO_RUN, with_stories, writes_else
 from hw4cli.emulator.report import Finding
 from hw4cli.emulator.story import story_of
 from hw4cli.errors import InputError
@@ -160,7 +160,9 @@ def check_attention(
                     other, its_output = begun[schedule].result() if schedule in begun else run(shape, schedule)
                     findings += with_stories(execution, other, replay, story)
                     notes += other.notes
-                    if _differ(output, its_output):
+                    if _differ(output, its_output) and _differ(output, run(shape, FORWARDS)[1]):
+                        notes.append(FROM_RUN_TO_RUN)
+                    elif _differ(output, its_output):
                         words = "the answer depends on the order in which threads take their turns"
                         known = any(finding.kind == "order" for finding in findings)
                         lines = () if known else story_of(other, replay, partial(writes_else, execution), story)

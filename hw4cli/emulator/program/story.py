@@ -11,6 +11,14 @@ from hw4cli.emulator.story import story_of
 Replay = Callable[[Sequence[Sequence[str]]], Iterable[Execution]]
 
 
+# A note in place of a finding, where the usual order alone gives something else each time.
+FROM_RUN_TO_RUN = Finding(
+    "run to run",
+    "what the program writes is something else each time, in one and the same order of threads, as by a clock or by "
+    "random numbers: orders are not compared",
+)
+
+
 def writes_else(usual: Execution, other: Execution) -> bool:
     """Whether an execution that came to its end has written other files than the usual one."""
     return other.end == ENDED and other.written != usual.written

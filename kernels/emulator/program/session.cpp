@@ -236,10 +236,9 @@ static void crashed(int number, siginfo_t* info, void* context) {
     if (emu::current == emu::NOBODY) snprintf(text, sizeof text, "the host's code %s%s", what, place);
     else if (owner != emu::NOBODY) snprintf(text, sizeof text, "thread %d needs more than 512 KB of local memory%s",
                                             emu::current, place);
-    else snprintf(text, sizeof text, "thread %d of block %u of %s %s%s", emu::current, emu::block_of_grid,
-                  running.kernel ? running.kernel : "?", what, place);
-    emu::add_finding("crash", text);
-    report(End::CRASHED, text);
+    else snprintf(text, sizeof text, "thread %d of %s %s%s", emu::current, running.kernel ? running.kernel : "?", what, place);
+    emu::add_finding("crash", text);  // which has the block
+    report(End::CRASHED, emu::current == emu::NOBODY ? text : "block " + std::to_string(emu::block_of_grid) + ", " + text);
     raise(number);
 }
 

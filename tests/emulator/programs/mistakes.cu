@@ -212,6 +212,16 @@ int main(int argc, char** argv)
         FILE* file = fopen("answer.bin", "wb");
         fwrite(host, 4, 1, file);
         fclose(file);
+    } else if (name == "random") {
+        timespec now;
+        clock_gettime(CLOCK_REALTIME, &now);
+        FILE* file = fopen("answer.bin", "wb");
+        if (!right) fwrite(&now, sizeof now, 1, file);
+        fclose(file);
+    } else if (name == "host-store") {
+        int* few = new int[2];
+        fill<<<1, 32>>>(right ? out : few);
+        delete[] few;
     } else if (name == "reads-input") {
         int number = 0;
         if (!right && scanf("%d", &number) != 1) puts("no number");
