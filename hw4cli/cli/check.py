@@ -173,7 +173,7 @@ def check(
                     progress.add(1)
     found = [asdict(row) for row in rows]
     _publish(found, _table(rows, len(variants) > 1), as_json, outputs)
-    for sentence in [*_problems(rows, len(compilers)), *_not_compiled(missing)]:
+    for sentence in [*_problems(rows), *_not_compiled(missing)]:
         print_message(sentence)
     return 1 if any(row.wrong for row in rows) or not any(row.symbol for row in rows) else 0
 
@@ -191,12 +191,6 @@ def _check_programs(
 ) -> int:
     """Compile whole programs, or run them on the CPU; 1 if anything is wrong with one."""
     with Importing():
-        from hw4cli.cli.terminal.counts import count_program
-        from hw4cli.device.kernelcheck import CheckedLaunch
-        from hw4cli.device.programcheck import check_program as compile_one
-        from hw4cli.device.programcheck import has_hipcc
-        from hw4cli.emulator.program.build import Source, compile_program
-        from hw4cli.lab.measure.gpus import model_named
         from hw4cli.system.files import check_place
 
     if causal:
@@ -205,6 +199,8 @@ def _check_programs(
         raise click.UsageError("what stands behind -- goes with --run", ctx)
     if options.stdin and not execute:
         raise click.UsageError("--stdin goes with --run", ctx)
+    if execute and len(architectures) > 1:
+        raise click.UsageError("a program runs as on one GPU: give --gpu once", ctx)
     files = [*what.programs, *(name for name in what.kernels if is_own_kernel(name))]
     if others := [name for name in what.kernels if not is_own_kernel(name)]:
         raise click.UsageError(f"{others[0]} is a kernel: check it by itself, without a program", ctx)
@@ -213,46 +209,75 @@ def _check_programs(
     programs = programs_of(files)
     shape = what.shape(ctx) if what.cases or what.shapes else None
     if execute:
-        if len(architectures) > 1:
-            raise click.UsageError("a program runs as on one GPU: give --gpu once", ctx)
-        model = model_named(architectures[0] if architectures else "8.0")
-        vendor = "AMD" if model.gfx else "NVIDIA"
-        records: list[dict[str, Any]] = []
-        lines: list[str] = []
-        texts: list[str] = []
-        all_right = True
-        for each in programs:
-            name = f"{vendor} {model.name}, executed on the CPU"
-            if counts:
-                own, text, right = count_program(each, model.props, name, options, shape)
-                records, texts, all_right = [*records, *own], [*texts, text], all_right and right
-                continue
+        gpu = architectures[0] if architectures else "8.0"
+        return _execute_programs(programs, gpu, shape, counts, options, as_json, outputs)
+    return _compile_programs(programs, architectures, options, as_json, outputs)
+
+
+def _execute_programs(
+    programs: Sequence[tuple[Path, ...]],
+    gpu: str,
+    shape: Workload | None,
+    counts: bool,
+    options: ProgramOptions,
+    as_json: bool,
+    outputs: Sequence[Path],
+) -> int:
+    """Run whole programs on the CPU, and print what is wrong with them or, of `counts`, what they do; 1 if anything is
+    wrong with one."""
+    with Importing():
+        from hw4cli.cli.terminal.counts import count_program
+        from hw4cli.lab.measure.gpus import model_named
+
+    model = model_named(gpu)
+    name = f"{'AMD' if model.gfx else 'NVIDIA'} {model.name}, executed on the CPU"
+    records: list[dict[str, Any]] = []
+    lines: list[str] = []
+    texts: list[str] = []
+    all_right = True
+    for each in programs:
+        if counts:
+            own, text, right = count_program(each, model.props, name, options, shape)
+            texts.append(text)
+        else:
             own, its_lines, right = check_program(each, model.props, name, options, shape)
-            records, lines, all_right = [*records, *own], [*lines, *its_lines], all_right and right
-        if lines:
-            texts.append("".join(f"{wrapped(line, columns(sys.stdout), '    ', '')}\n" for line in lines))
-        _publish(records, "\n".join(texts), as_json, outputs)
-        return 0 if all_right else 1
+            lines += its_lines
+        records += own
+        all_right = all_right and right
+    if lines:
+        texts.append("".join(f"{wrapped(line, columns(sys.stdout), '    ', '')}\n" for line in lines))
+    _publish(records, "\n".join(texts), as_json, outputs)
+    return 0 if all_right else 1
+
+
+def _compile_programs(
+    programs: Sequence[tuple[Path, ...]],
+    architectures: tuple[str, ...],
+    options: ProgramOptions,
+    as_json: bool,
+    outputs: Sequence[Path],
+) -> int:
+    """Compile whole programs for each architecture, and print what compilers say; 1 if anything is wrong with one."""
+    with Importing():
+        from hw4cli.device.programcheck import check_program as compile_one
+        from hw4cli.device.programcheck import has_hipcc
+        from hw4cli.emulator.program.build import Source
+
     rows: list[CheckedLaunch] = []
     missing: dict[str, MachineError] = {}
     notes: list[str] = []
     chosen = [props for name, props in ARCHITECTURES.items() if name in architectures]
-    on = [(each, chosen or [*(AMD_DEVICES if Source(each).hip else DEVICES).values()]) for each in programs]
-    tried = sum(len(devices) for _, devices in on)
-    progress = Progress(tried)
+    progress = Progress()
     with Bar("compiling", progress, BAR_DELAY, wanted=True):
-        for each, devices in on:
-            if Source(each).hip and not has_hipcc():
-                try:
-                    compile_program(Source(each, options.include, options.define), lanes=64, watched=False)
-                    notes.append(f"{each[0]} is C++ for a CPU's compiler; hipcc, which says more, is not installed")
-                except InputError as error:
-                    problem = str(error).replace(f"{each[0].name} does not compile for the CPU", "does not compile")
-                    if problem == str(error):  # it needs what the CPU has not
-                        notes.append(problem)
-                    else:
-                        rows.append(CheckedLaunch(str(each[0]), "the CPU", problem=problem, wrong=True))
+        for each in programs:
+            is_hip = Source(each).hip
+            if is_hip and not has_hipcc():
+                row, note = _compiled_for_cpu(each, options)
+                rows += [row] if row else []
+                notes += [note] if note else []
                 continue
+            devices = chosen or [*(AMD_DEVICES if is_hip else DEVICES).values()]
+            progress.grow(len(devices))
             for props in devices:
                 try:
                     rows += compile_one(each, props, options.include, options.define)
@@ -262,9 +287,24 @@ def _check_programs(
     if not rows and missing:
         raise next(iter(missing.values()))
     _publish([asdict(row) for row in rows], _table(rows, len(programs) > 1), as_json, outputs)
-    for sentence in [*_problems(rows, tried - len(missing)), *_not_compiled(missing), *notes]:
+    for sentence in [*_problems(rows), *_not_compiled(missing), *notes]:
         print_message(sentence)
     return 1 if any(row.wrong for row in rows) else 0
+
+
+def _compiled_for_cpu(files: tuple[Path, ...], options: ProgramOptions) -> "tuple[CheckedLaunch | None, str]":
+    """What a compiler for the CPU finds wrong with a HIP program, where there is no hipcc; or a sentence."""
+    from hw4cli.device.kernelcheck import CheckedLaunch
+    from hw4cli.emulator.program.build import Source, compile_program
+
+    try:
+        compile_program(Source(files, options.include, options.define), lanes=64, watched=False)
+    except InputError as error:
+        sentence, name = str(error), f"{files[0].name} "
+        if not sentence.startswith(f"{name}does not compile for the CPU"):  # it needs what the CPU has not
+            return None, sentence
+        return CheckedLaunch(str(files[0]), "the CPU", problem=sentence.removeprefix(name), wrong=True), ""
+    return None, f"{files[0]} is C++ for a CPU's compiler; hipcc, which says more, is not installed"
 
 
 def _execute(
@@ -392,14 +432,15 @@ def _cells(row: "CheckedLaunch", several: bool, amd: bool) -> dict[str, str]:
     return {title: "-" if cell is None else str(cell) for title, cell in cells.items()}
 
 
-def _problems(rows: "Sequence[CheckedLaunch]", architectures: int) -> list[str]:
+def _problems(rows: "Sequence[CheckedLaunch]") -> list[str]:
     """A sentence for each problem of a kernel, with the architectures that it is on, where it is not on all."""
     found: dict[tuple[str, str], dict[str, None]] = {}
     for row in rows:
         if row.problem:
             found.setdefault((row.kernel, row.problem), {})[row.compute_capability] = None
+    tried = {row.kernel: {one.compute_capability for one in rows if one.kernel == row.kernel} for row in rows}
     return [
-        ("" if len(on) == architectures else f"for {_listed([*on])}: ") + f"{kernel} {problem}"
+        ("" if {*on} == tried[kernel] else f"for {_listed([*on])}: ") + f"{kernel} {problem}"
         for (kernel, problem), on in found.items()
     ]
 

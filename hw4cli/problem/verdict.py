@@ -60,7 +60,7 @@ class Comparison:
         if not np.isfinite(answer).all():
             raise ValueError("the answer holds NaN or Inf")
         finite = np.isfinite(error)
-        wrong = ~(error <= self.tolerance)
+        wrong = ~(finite & (error <= self.tolerance))
         self._note_worst(error, finite)
         if self.first is None and wrong.any():
             self.first = self.count + int(wrong.argmax())

@@ -10,9 +10,11 @@ import pytest
 from helpers import ROOT, fails, fits, on_a_terminal
 from slow import slow
 
+from hw4cli.cli.check import _problems
 from hw4cli.device import kernelcheck, nvrtc
 from hw4cli.device.compilerlog import Usage
 from hw4cli.device.hip.hiprtc import HipCompiler
+from hw4cli.device.kernelcheck import CheckedLaunch
 from hw4cli.errors import MachineError
 from hw4cli.plans.ladder import VARIANTS
 from hw4cli.plans.plan import DEVICES
@@ -238,3 +240,9 @@ def test_all_is_every_kernel_of_the_ladder(hw4_here, monkeypatch):
     )
     assert hw4_here("check", "all", "--gpu", "9.0").returncode == 0
     assert asked == list(VARIANTS)
+
+
+def test_a_problem_that_is_on_all_architectures_names_none_of_several_programs():
+    rows = [CheckedLaunch(name, cc, problem="is odd") for name in ("a.cu", "b.cu") for cc in ("8.0", "9.0")]
+    rows += [CheckedLaunch("c.cu", "8.0", problem="is odd"), CheckedLaunch("c.cu", "9.0")]
+    assert _problems(rows) == ["a.cu is odd", "b.cu is odd", "for 8.0: c.cu is odd"]

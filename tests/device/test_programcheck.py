@@ -173,4 +173,4 @@ def test_without_hipcc_a_hip_program_is_compiled_for_the_cpu_alone(tmp_path, hw4
     assert (done.returncode, done.stdout) == (0, "")
     assert "sums.hip is C++ for a CPU's compiler; hipcc, which says more, is not installed" in done.stderr
     (tmp_path / "wrong.hip").write_text(HIP.replace("= 1;", "= nowhere;"))
-    fails(hw4_here("check", "wrong.hip"), 1, "for the CPU: wrong.hip does not compile: wrong.hip:2: ", "nowhere")
+    fails(hw4_here("check", "wrong.hip"), 1, "wrong.hip does not compile for the CPU: wrong.hip:2: ", "nowhere")

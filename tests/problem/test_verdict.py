@@ -97,6 +97,12 @@ def test_comparison_by_chunks_is_the_plain_definition(errors, chunk, bad):
         assert result.worst == int(np.isnan(error).argmax())
 
 
+def test_nothing_but_a_number_is_within_an_infinite_tolerance():
+    comparison = Comparison(tolerance=np.inf)
+    comparison.add(np.array([1e30, np.inf, np.nan], np.float32), np.zeros(3, np.float32))
+    assert (comparison.wrong, comparison.not_finite) == (2, 2)
+
+
 def test_the_reason_names_count_first_and_worst_place():
     out = with_(lambda o: o.__setitem__((slice(1, 3), 7, 5), [50.0, 90.0]))
     reason = compare(out).reason(SHAPE)

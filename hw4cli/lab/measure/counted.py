@@ -158,15 +158,13 @@ def counted_works(
     variant: Variant,
     shape: Workload,
     props: DeviceProperties,
-    tile: Tile | None = None,
     progress: Progress | None = None,
 ) -> list[Work]:
     """What each launch of a kernel's plan does, for a predicted time: as `counted_models`, but launches that the small
     shapes do not have are left out. Raises as `count` does, and MachineError where small shapes take another kernel."""
     shape = shape.stored
-    plan = variant.plan(shape, props, tile)
+    plan = variant.plan(shape, props)
     samples = _samples(variant, shape, plan, LEAST_KEYS)
-    samples = replace(samples, tile={**samples.tile, **(tile or {})})
     if any(_plan_of(samples.variant, part, props, samples.tile).source != plan.source for part in samples.parts):
         raise MachineError(f"{variant.name} on small shapes is another kernel than on (B, N, d) = {shape}")
     lanes = props.lanes
