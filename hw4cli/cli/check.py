@@ -206,7 +206,7 @@ def _check_programs(
         raise click.UsageError(f"{others[0]} is a kernel: check it by itself, without a program", ctx)
     for path in outputs:
         check_place(path, *map(Path, files))
-    programs = programs_of(files)
+    programs = programs_of(files, options.define)
     shape = what.shape(ctx) if what.cases or what.shapes else None
     if execute:
         gpu = architectures[0] if architectures else "8.0"

@@ -12,6 +12,7 @@ from helpers import fails
 from needs import needs
 from slow import slow
 
+from hw4cli.cli.terminal.programs import programs_of
 from hw4cli.emulator.build import compiler_run, find_compiler
 from hw4cli.emulator.library import LOCKSTEP, RANDOM, REVERSE, Schedule
 from hw4cli.emulator.program.attention import CASES, check_attention, takes_a_case
@@ -582,6 +583,34 @@ def test_the_command_hands_arguments_on(hw4):
     assert done.returncode == 1
     assert '"kind": "race"' in done.stdout
     assert hw4_check(hw4, MISTAKES.path, "--run", "--", "shared-race", "right").returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("library", "define", "programs"),
+    [
+        ("#ifdef TEST\nint main() {}\n#endif\n", (), 1),
+        ("#ifdef TEST\n#if 1\nint main() {}\n#endif\n#endif\n", (), 1),
+        ("#ifdef TEST\nint main() {}\n#endif\n", ("TEST=1",), 2),
+        ("#ifndef TEST\nint main() {}\n#endif\n", (), 2),
+        ("#ifdef __CUDACC__\nint main() {}\n#endif\n", (), 2),
+        ("#ifdef TEST\nvoid test();\n#else\nint main() {}\n#endif\n", (), 2),
+        ("#endif\nint main() {}\n", (), 2),
+    ],
+)
+def test_a_file_whose_main_is_a_test_that_is_left_out_is_part_of_the_other_program(tmp_path, library, define, programs):
+    (tmp_path / "hw4.cu").write_text("int main() {}\n")
+    (tmp_path / "library.cu").write_text(library)
+    assert len(programs_of([str(tmp_path / "hw4.cu"), str(tmp_path / "library.cu")], define)) == programs
+
+
+@slow
+def test_a_program_of_other_arguments_than_the_assignment_s_says_what_it_said_and_how_it_was_started(hw4, tmp_path):
+    program = tmp_path / "other.cu"
+    program.write_text("#include <string>\nint main(int, char** argv) { return std::stoi(argv[1]) + *argv[2]; }\n")
+    done = hw4_check(hw4, program, "--run", "1,128,32")
+    assert done.returncode == 1
+    assert "RE, crash: the host's code is aborted: what():  stoi" in done.stdout
+    assert "no kernel ran, started as PROGRAM INPUT OUTPUT: other arguments stand behind --" in done.stdout
 
 
 @slow

@@ -202,6 +202,33 @@ def has_main(word: str) -> bool:
     return False
 
 
+# Conditions of the preprocessor; a compiler for GPUs sets macros of its own, whose names begin so.
+_CONDITION = re.compile(r"^[ \t]*#[ \t]*(?P<word>ifdef|ifndef|if|elif|else|endif)\b[ \t]*(?P<name>\w*)[^\n]*", re.M)
+_COMPILERS = ("__CUDA", "__NVCC", "__HIP", "__GNUC", "__clang", "__cplusplus", "__linux", "__x86", "_OPENMP")
+
+
+def has_main_without(word: str, define: Iterable[str]) -> bool:
+    """Whether a file of its own has a main outside of all `#ifdef NAME` whose NAME is neither set there nor among
+    `define`, as a test of a library has one."""
+    text = _COMMENT.sub(" ", read_regular(Path(word)).decode("utf-8", errors="replace"))
+    known = {each.split("=")[0] for each in define} | {*re.findall(r"^[ \t]*#[ \t]*define[ \t]+(\w+)", text, re.M)}
+    kept, end, unset = [], 0, list[bool]()
+    for line in [*_CONDITION.finditer(text), None]:
+        if not any(unset):
+            kept.append(text[end : line.start() if line else len(text)])
+        if not line:
+            break
+        end = line.end()
+        if line["word"].startswith("if"):
+            name = line["name"]
+            unset.append(line["word"] == "ifdef" and name not in known and not name.startswith(_COMPILERS))
+        elif line["word"] == "endif":
+            unset[-1:] = []
+        elif unset:
+            unset[-1] = False
+    return _MAIN.search("".join(kept)) is not None
+
+
 def is_program(word: str) -> bool:
     """Whether a word of the command line is a file of a whole program, and not one of a kernel alone."""
     return word.endswith(PROGRAM_ENDINGS) or (word.endswith(".cu") and has_main(word))

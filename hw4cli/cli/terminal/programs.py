@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from hw4cli.cli.terminal.bar import Bar
-from hw4cli.cli.terminal.params import has_main
+from hw4cli.cli.terminal.params import has_main, has_main_without
 from hw4cli.cli.terminal.sections import Sections
 from hw4cli.errors import InputError
 from hw4cli.problem.workload import Workload
@@ -50,14 +50,17 @@ class ProgramOptions:
     story: float = 0.0  # seconds for the search of the fewest switches
 
 
-def programs_of(files: Sequence[str]) -> list[tuple[Path, ...]]:
-    """Programs: all files as one, or, where several have a main, each of those alone. Raises InputError if none has."""
+def programs_of(files: Sequence[str], define: Sequence[str] = ()) -> list[tuple[Path, ...]]:
+    """Programs: all files as one, or, where several have a main, each of those alone; a main that the macros `define`
+    leave out does not count beside another. Raises InputError if none has."""
     mains = [name for name in files if has_main(name)]
     for name in files:
         if not Path(name).is_file():
             raise InputError(f"there is no file {name}")
     if not mains:
         raise InputError(f"{files[0]} has no main: name the file that has, too")
+    if len(mains) > 1:
+        mains = [name for name in mains if has_main_without(name, define)] or mains
     if len(mains) == 1:
         return [(Path(mains[0]), *(Path(name) for name in files if name != mains[0]))]
     return [(Path(name),) for name in mains]
@@ -68,7 +71,7 @@ def check_program(
 ) -> tuple[list[dict[str, Any]], list[str], bool]:
     """Execute a program on the CPU: records, lines for a terminal, and whether nothing is wrong with it."""
     from hw4cli.emulator.library import REVERSE, Schedule
-    from hw4cli.emulator.program.attention import CASES, ODD, check_attention, once, takes_a_case
+    from hw4cli.emulator.program.attention import CASES, FAILED, ODD, check_attention, once, takes_a_case
     from hw4cli.emulator.program.build import Source, compile_program
     from hw4cli.emulator.program.execute import ENDED, TOO_SLOW, run_program
     from hw4cli.emulator.program.story import FROM_RUN_TO_RUN, with_stories, writes_else
@@ -78,6 +81,7 @@ def check_program(
     source = Source(files, options.include, options.define)
     program = str(files[0])
     progress = Progress(1)
+    unused: list[str] = []
 
     def say(launches: int, done: int, blocks: int) -> None:
         progress.total, progress.done = max(blocks, 1), min(done, blocks)
@@ -117,6 +121,10 @@ def check_program(
                 right &= case.verdict == "AC" or (case.odd and not shape)
             confined = all(case.execution.confined for case in cases)
             late = any(case.execution.end == TOO_SLOW for case in cases)
+            if not any(case.execution.launches for case in cases):
+                failed = all(case.verdict == FAILED for case in cases)
+                why = ", started as PROGRAM INPUT OUTPUT: other arguments stand behind --" if failed else ""
+                unused = [f"{program}: no kernel ran{why}"]
             counted = [case for case in cases if shape or not case.odd] or cases
             seen: set[tuple[str, ...]] = set()
             for case in cases:
@@ -159,6 +167,7 @@ def check_program(
             late = execution.end == TOO_SLOW
     if not any(record["what"] == "finding" for record in records):
         lines.append(f"{program}: no {'mistake' if right else 'race and no wrong access'} found")
+    lines += unused
     if late:
         lines.append(f"{program}: --seconds gives it more of the processor's time")
     if not confined:

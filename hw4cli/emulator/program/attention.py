@@ -17,7 +17,7 @@ from hw4cli.emulator.check import RANDOM_DATA, make_data
 from hw4cli.emulator.library import FORWARDS, LOCKSTEP, RANDOM, REVERSE, Schedule
 from hw4cli.emulator.program.beside import run_beside
 from hw4cli.emulator.program.build import Source, compile_program, read
-from hw4cli.emulator.program.execute import ENDED, GPUS, SECONDS, TOO_SLOW, Execution, run_program
+from hw4cli.emulator.program.execute import CRASHED, ENDED, GPUS, SECONDS, TOO_SLOW, Execution, run_program
 from hw4cli.emulator.program.launches import blanked
 from hw4cli.emulator.program.story import FROM_RUN_TO_RUN, with_stories, writes_else
 from hw4cli.emulator.report import Finding
@@ -185,11 +185,11 @@ def judged(execution: Execution, output: Floats | str, answer: Floats, shape: Wo
     """The verdict on an output, and a sentence."""
     if execution.end == TOO_SLOW:
         return LATE, execution.why
+    said = next((f": {line.strip()}" for line in reversed(execution.errors.splitlines()) if line.strip()), "")
     if execution.end != ENDED:
-        return FAILED, f"{execution.end}: {execution.why}"
+        return FAILED, f"{execution.end}: {execution.why}{said if execution.end == CRASHED else ''}"
     if execution.status:
-        said = next((line for line in reversed(execution.errors.splitlines()) if line.strip()), "")
-        return FAILED, f"it ends with exit status {execution.status}" + (f": {said.strip()}" if said else "")
+        return FAILED, f"it ends with exit status {execution.status}{said}"
     if isinstance(output, str):
         return WRONG, output
     comparison = compare(output, answer)

@@ -447,6 +447,6 @@ def first_error(errors: str) -> str:
     if found := _ERROR.search(errors):
         return f"{found['place'].rsplit('/', 1)[-1]}: {found['words']}"
     if found := _UNDEFINED.search(errors):
-        return f"it calls {found['name']}, which no file has"
+        return f"it calls {found['name']}, which no file has: name all files of the program"
     lines = [line for line in errors.splitlines() if line.strip()]
     return lines[0] if lines else "the compiler says nothing"
