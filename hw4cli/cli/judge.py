@@ -322,6 +322,8 @@ def _plan(ctx: click.Context, options: dict[str, Any], **more: Any) -> "Plan":
         if name in SET or name not in os.environ:
             why = "is set for each program" if name in SET else "is not in the environment"
             raise click.UsageError(f"--pass-env {name}: {name} {why}", ctx)
+    if options["run_as"] == "":  # a variable of a script that is not set: programs would run as the judge's user
+        raise click.UsageError("--run-as is empty", ctx)
     launcher = options["launcher"]
     if options["build_line"] is not None:
         split_command(options["build_line"], "--build", ctx)
@@ -340,7 +342,7 @@ def _judge_one(ctx: click.Context, as_json: bool, program: str | None, user: str
         from hw4cli.system.account import login
         from hw4cli.system.files import make_folder
 
-    program, computed_by = program or OWN_PROGRAM, ""
+    program, computed_by = OWN_PROGRAM if program is None else program, ""
     command, env = program_command(program, ctx)
     plan = _plan(ctx, options, env=env, own=program is None)
     if program is None:

@@ -48,6 +48,8 @@ def case(tmp_path_factory):
         (["judge", "--penalty", "nan"], "nan is not a number"),
         (["judge", "--repeat", "two"], "'two' is not a valid integer"),
         (["judge", "--launcher", ""], "--launcher is empty"),
+        (["judge", "--program", ""], "--program is empty"),  # and not hw4 itself
+        (["judge", "--run-as", ""], "--run-as is empty"),
         (["--srun", " ", "in", "out"], "--srun is empty"),
         (["gen", "t01", "--suite", ""], "'--suite': the name is empty"),
         (["judge", "--class", "a", "--output", "b", "--slurm", ""], "--slurm is empty"),
