@@ -175,8 +175,10 @@ class Trial:
     data: tuple[str, ...]
     thorough: bool
 
-    def jobs(self, path: Path, width: int, build: str) -> Iterable[tuple[str, Job]]:
-        """All kinds of data in one order; the first kind, where races are looked for, in the others, too.
+    def jobs(
+        self, path: Path, width: int, build: str, orders: Sequence[Schedule] = SCHEDULES
+    ) -> Iterable[tuple[str, Job]]:
+        """All kinds of data in the first of the orders; the first kind, where races are looked for, in the others, too.
 
         What AddressSanitizer looks for depends on the data only where huge scores lead another way.
         """
@@ -190,10 +192,10 @@ class Trial:
             if build == ASAN and kind not in (self.data[0], HUGE):
                 continue
             block, far = make_data(kind, shape), shape in FAR
-            orders = SCHEDULES if build == RACE and self.thorough and kind == self.data[0] else SCHEDULES[:1]
+            every = build == RACE and self.thorough and kind == self.data[0]
             pairs = shape.B * shape.Nq * shape.N
             seconds = LEAST_SECONDS + 4 * pairs * shape.d / SLOW_RATE
-            for schedule in orders:
+            for schedule in orders if every else orders[:1]:
                 yield kind, Job(path, self.plan, block, width, schedule, rows, far, seconds, window=shape.window)
 
 
@@ -267,6 +269,7 @@ def check_kernel(
     data: Sequence[str] = DATA,
     builds: Sequence[str] = (),
     lanes: Sequence[int] = (32,),
+    orders: Sequence[Schedule] = SCHEDULES,
     tile: Tile | None = None,
     seconds: float | None = None,
     story: float = 0.0,
@@ -275,10 +278,10 @@ def check_kernel(
     """What is wrong with a kernel, each mistake once, causes first; `source` is a file in place of the plans' own.
 
     It is compiled and run on each shape (`shape`: on this one alone) and kind of data, by all builds that look for
-    mistakes or those of `builds`. A run may take `seconds` of processor time, or so many as its work needs on a slow
-    machine; `progress` counts the runs. `story`: so many seconds are spent on the fewest switches between threads that
-    change an answer. Raises InputError if it does not compile, MachineError if there is no C++
-    compiler, or the props cannot start such a launch.
+    mistakes or those of `builds`, its threads taking turns in these `orders` (Trial.jobs). A run may take `seconds` of
+    processor time, or so many as its work needs on a slow machine; `progress` counts the runs. `story`: so many seconds
+    are spent on the fewest switches between threads that change an answer. Raises InputError if it does not compile,
+    MachineError if there is no C++ compiler, or the props cannot start such a launch.
     """
     trials = trials_of(variant, props, [shape] if shape else shapes, data, tile)
     children = Children()
@@ -299,7 +302,7 @@ def check_kernel(
             runs = [
                 (trial, kind, replace(job, seconds=seconds or job.seconds))
                 for trial in wanted
-                for kind, job in trial.jobs(paths[trial.plan.options], width, build)
+                for kind, job in trial.jobs(paths[trial.plan.options], width, build, orders)
             ]
             if progress:
                 progress.grow(len(runs))
