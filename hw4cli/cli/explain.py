@@ -113,6 +113,8 @@ def explain_kernels(
         records += [
             {"kernel": kernel, "gpu": name, "tile": tile, "splits": plan.splits, **fact.record()} for fact in facts
         ]
+    if code and not records:
+        return code
     document = json.dumps(records, indent=1) + "\n"
     if as_json:
         click.echo(document, nl=False)

@@ -9,7 +9,7 @@ import click
 
 from hw4cli.cli.terminal.bar import Bar
 from hw4cli.cli.terminal.grammar import CASES, SHAPES, What, what_argument
-from hw4cli.cli.terminal.options import causal_option, folder_option, output_option, shared, suite_option
+from hw4cli.cli.terminal.options import causal_option, folder_option, is_given, output_option, shared, suite_option
 from hw4cli.cli.terminal.params import Whole
 from hw4cli.errors import InputError
 from hw4cli.resources import has_solution
@@ -67,12 +67,16 @@ def gen(
             raise click.UsageError("one shape goes into one file: name one", ctx)
         if output is None:
             raise click.UsageError("a shape needs -o FILE, the file to write", ctx)
+        if is_given(ctx, "folder"):
+            raise click.UsageError("--dir goes with cases: -o names the file of a shape", ctx)
         if not output.name:
             raise InputError(f"{output} is not a file's name")
         shape = replace(what.shapes[0], causal=causal)
         answer = None if no_answers else output.with_name(output.name + shape.answer_suffix)
         tasks = [GenerationTask(output, answer, shape, seed)]
     elif (what.cases or os.environ.get(suite.SUITE)) and not what.shapes and not output:
+        if is_given(ctx, "seed"):
+            raise click.UsageError("--seed goes with a shape: a case has its own", ctx)
         chosen = [case.as_causal(causal) for case in suite.select([what.cases] if what.cases else [])]
         chosen = [settled(case, folder) if case.foreign else case for case in chosen]
         tasks = [GenerationTask.of(case, folder, not no_answers) for case in chosen]

@@ -138,7 +138,7 @@ def suite_space(folder: Path) -> list[Finding]:
         parts = ((case.input_path(folder), case.shape.input_bytes), (case.answer_path(folder), case.shape.output_bytes))
         missing += sum(size for path, size in parts if not path.exists() or path.stat().st_size != size)
     if not missing:
-        return [Finding("cases", "ok", f"all thirty are in {folder}")]
+        return [Finding("cases", "ok", f"all {len(cases())} are in {folder}")]
     return [_space("cases", folder, missing, "the cases still to make", "make fewer (hw4 gen t01-t10) or name --dir")]
 
 

@@ -52,6 +52,8 @@ def case(tmp_path_factory):
         (["judge", "--run-as", ""], "--run-as is empty"),
         (["--srun", " ", "in", "out"], "--srun is empty"),
         (["gen", "t01", "--suite", ""], "'--suite': the name is empty"),
+        (["gen", "t01", "--seed", "5"], "--seed goes with a shape"),
+        (["gen", "1,8,4", "-o", "my.in", "--dir", "cases"], "--dir goes with cases"),
         (["judge", "--class", "a", "--output", "b", "--slurm", ""], "--slurm is empty"),
         (["judge", "t99", "--srun", "-p x"], "there is no case 't99'"),
         (["judge", "t01", "--program", "python3 mime.py"], "python3 cannot run mime.py: there is no such file"),

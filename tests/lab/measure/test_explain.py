@@ -90,6 +90,13 @@ def test_all_is_the_whole_ladder(hw4, tmp_path):
     assert hw4("explain", "all", "split", "1,128,64", "--gpu", "GTX 1080").returncode == 3
 
 
+def test_an_older_file_stays_where_the_gpu_can_start_nothing(hw4, tmp_path):
+    older = tmp_path / "a.csv"
+    older.write_text("kernel\n")
+    assert hw4("explain", "split", "1,128,64", "--gpu", "GTX 1080", "-o", older).returncode == 3
+    assert older.read_text() == "kernel\n"
+
+
 @slow
 def test_it_fits_a_terminal_of_60_columns(hw4):
     code, shown = on_a_terminal(60, "explain", "flash", "naive", "2,1000,64", "--causal", "--gpu", "7.5")
