@@ -7,6 +7,7 @@ scaled_dot_product_attention gets, of four dimensions.
 
 import weakref
 from collections.abc import Callable
+from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -44,7 +45,7 @@ def register_in_transformers(name: str = "hw4") -> None:
         ) from None
 
     def mask_of_model(*arguments: Any, **options: Any) -> Tensor | None:
-        if _is_plain(**options):
+        if _is_plain(**options) and _leaves_masks(**options):
             if is_compiling():  # where nobody asks whether there is padding in it
                 return _of_keys(**options)
             of_padding: Tensor | None = flash_attention_mask(*arguments, **options)
@@ -87,6 +88,37 @@ def _is_known(function: Any) -> bool:
     if name != "and_masks.<locals>.and_mask" or is_compiling():
         return any(name == plain for plain in PLAIN)
     return all(_is_known(part) for cell in function.__closure__ for part in cell.cell_contents)
+
+
+def _leaves_masks(
+    *,
+    config: Any = None,
+    allow_is_causal_skip: bool = True,
+    allow_is_bidirectional_skip: bool = True,
+    **_: Any,
+) -> bool:
+    """Whether a model leaves it to attention what a plain mask is: of a mask of four dimensions it reads nothing, and
+    of each layer it says whether that is causal. Models that work with FlashAttention do, and those that work with
+    torch's attention, if they let masks be left out."""
+    if config is None:  # transformers before 4.53
+        return True
+    of_flash, of_torch = _supported(type(config))
+    return of_flash or (of_torch and allow_is_causal_skip and allow_is_bidirectional_skip)
+
+
+@torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
+@cache
+def _supported(config: type) -> tuple[bool, bool]:
+    """Whether a model of a kind of configuration says that it works with FlashAttention, and with torch's attention."""
+    from transformers import PreTrainedModel
+
+    models, kinds = [], [PreTrainedModel]
+    while kinds:
+        kinds += (kind := kinds.pop()).__subclasses__()
+        models += [kind] if getattr(kind, "config_class", None) is config else []
+    names = ("_supports_flash_attn", "_supports_flash_attn_2"), ("_supports_sdpa",)
+    of_flash, of_torch = (any(getattr(model, name, False) for model in models for name in some) for some in names)
+    return of_flash, of_torch
 
 
 def _of_keys(*, kv_length: int, attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:

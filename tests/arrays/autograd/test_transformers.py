@@ -49,6 +49,14 @@ def model_of(kind):
             max_position_embeddings=32,
         )
         return transformers.BartForConditionalGeneration(config).eval()
+    if kind == "bigbird_pegasus":  # whose layers do not say that they are causal
+        config = transformers.BigBirdPegasusConfig(
+            d_model=64, decoder_layers=1, decoder_attention_heads=4, decoder_ffn_dim=64, vocab_size=50, dropout=0.0
+        )
+        return transformers.BigBirdPegasusForCausalLM(config).eval()
+    if kind == "doge":  # which computes a mask from the one that it is given
+        config = transformers.DogeConfig(**SMALL, num_key_value_heads=2, pad_token_id=0)
+        return transformers.DogeForCausalLM(config).eval()
     if kind == "beit":
         config = transformers.BeitConfig(
             hidden_size=64,
@@ -98,7 +106,7 @@ def registered():
 
 
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("kind", ["llama", "bert", "mistral", "gemma2"])
+@pytest.mark.parametrize("kind", ["llama", "bert", "mistral", "gemma2", "bigbird_pegasus", "doge"])
 def test_a_padded_batch_is_computed_and_learnt_from_as_by_the_models_own_attention(kind, side):
     model, given = model_of(kind), batch(side)
     assert_like_eager(model, given, given["attention_mask"].bool())
