@@ -5,6 +5,8 @@ import re
 import sys
 import warnings
 from collections.abc import Callable, Iterable, Mapping
+from functools import cache
+from importlib.util import module_from_spec, spec_from_file_location
 from pathlib import Path
 from typing import Any
 
@@ -222,13 +224,28 @@ def _named_function(word: str, case: ArrayCase) -> Forward:
 def _imported(place: str) -> Any:
     """A module by its name, or by its file. Raises MachineError with the reason if it cannot be imported."""
     file = Path(place)
-    if file.suffix == ".py":
-        if not file.is_file():
-            raise MachineError(f"--peers {place}: there is no such file")
-        sys.path.insert(0, str(file.resolve().parent))
+    if file.suffix == ".py" and not file.is_file():
+        raise MachineError(f"--peers {place}: there is no such file")
     try:
-        return importlib.import_module(file.stem if file.suffix == ".py" else place)
+        return _module_of(file.resolve()) if file.suffix == ".py" else importlib.import_module(place)
     except ModuleNotFoundError as error:
         raise MachineError(f"--peers {place} needs the package {error.name}, which is not installed here") from None
     except Exception as error:
         raise MachineError(f"--peers {place} cannot be imported: {first_line(error)}") from None
+
+
+@cache
+def _module_of(file: Path) -> Any:
+    """The module of a file, executed once. Another one may have its name already: a file in another folder, or a
+    module of Python's."""
+    sys.path.insert(0, str(file.parent))
+    name = file.stem if file.stem not in sys.modules else f"{file.stem}_{len(sys.modules)}"
+    spec = spec_from_file_location(name, file)
+    assert spec is not None and spec.loader is not None  # of every file that ends in .py
+    module = sys.modules[name] = module_from_spec(spec)
+    try:
+        spec.loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
+    return module

@@ -120,7 +120,8 @@ def _parsed(text: str) -> NamedWorkload:
     if "scale" in given:
         work = replace(work, scale=_scale(where, given["scale"]))
     seed = _whole(where, "seed", given.get("seed", "0"), 0)
-    return NamedWorkload(described(work), work, layout, given.get("dist", NORMAL), seed)
+    name = described(work) + f" {TOP_LEFT}" * (causal and offset != Nk - N)  # which computes other pairs
+    return NamedWorkload(name, work, layout, given.get("dist", NORMAL), seed)
 
 
 def _whole(where: str, key: str, value: str, least: int) -> int:

@@ -4,6 +4,7 @@ asked."""
 import importlib
 import sys
 from contextlib import contextmanager
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import fakecupy
@@ -233,6 +234,19 @@ def test_a_function_of_ones_own_is_a_peer(torch, gpu, tmp_path):
     assert np.shares_memory(answer_of(peers[word])[0], arrays.q)
     with pytest.raises(MachineError, match=r"my_attention\.py:attention: no mask here$"):
         run(gpu, "N=8 d=16 causal", (word,))[0][word].run()
+
+
+def test_files_of_one_name_in_several_folders_or_of_a_modules_name_are_each_their_own(torch, gpu, tmp_path):
+    words = tuple(f"{tmp_path}/{name}:attention" for name in ("a/variant.py", "b/variant.py", "json.py"))
+    for number, word in enumerate(words):
+        file = Path(word.partition(":")[0])
+        file.parent.mkdir(exist_ok=True)
+        file.write_text(f"def attention(q, k, v, causal, scale):\n    return (q, k, v)[{number}]\n")
+    for _ in range(2):  # and again for the next workload
+        peers, arrays = run(gpu, "H=4 N=8 d=16", words)
+        for word, array in zip(words, (arrays.q, arrays.k, arrays.v), strict=True):
+            assert np.shares_memory(answer_of(peers[word])[0], array), word
+    assert sys.modules["json"].loads("1") == 1
 
 
 def test_what_a_peer_of_ones_own_lacks_is_one_sentence(torch, gpu, tmp_path):

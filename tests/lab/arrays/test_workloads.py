@@ -31,6 +31,14 @@ def test_what_is_left_out_is_square_with_own_keys_and_normal_numbers():
     assert workload("N=5 Nk=9 d=8 causal align=top-left").work.offset == 0
 
 
+def test_masks_at_two_corners_have_names_that_tables_can_tell_apart():
+    names = [workload(f"N={N} Nk=9 d=8 causal{align}").name for N in (5, 9) for align in ("", " align=top-left")]
+    assert names == [
+        *("(1, 1, 5/9, 8) fp16 causal", "(1, 1, 5/9, 8) fp16 causal top-left"),
+        *("(1, 1, 9, 8) fp16 causal", "(1, 1, 9, 8) fp16 causal"),  # both corners are one
+    ]
+
+
 def test_every_named_workload_is_one_and_no_two_are_alike():
     made = [workload(name) for name in named()]
     assert [one.name for one in made] == list(named())
