@@ -38,7 +38,7 @@ def register_in_transformers(name: str = "hw4") -> None:
     """
     try:
         from transformers import AttentionInterface, AttentionMaskInterface
-        from transformers.masking_utils import flash_attention_mask, sdpa_mask
+        from transformers.masking_utils import eager_mask, flash_attention_mask, sdpa_mask
     except ImportError as error:
         raise MachineError(
             f"transformers with AttentionInterface is not installed here ({error}): pip install -U transformers"
@@ -53,7 +53,7 @@ def register_in_transformers(name: str = "hw4") -> None:
         if is_compiling():
             options = _from_first_key(**options)
         # Whether a mask may be left out is decided by what torch's attention does without one.
-        whole: Tensor | None = sdpa_mask(
+        whole: Tensor | None = (eager_mask if _adds_masks(**options) else sdpa_mask)(
             *arguments, **{**options, "allow_is_causal_skip": False, "allow_is_bidirectional_skip": False}
         )
         return whole
@@ -104,6 +104,12 @@ def _leaves_masks(
         return True
     of_flash, of_torch = _supported(type(config))
     return of_flash or (of_torch and allow_is_causal_skip and allow_is_bidirectional_skip)
+
+
+def _adds_masks(*, config: Any = None, **_: Any) -> bool:
+    """Whether a model works with its own attention alone, which some of its layers may keep: to scores masks are
+    added there."""
+    return config is not None and _supported(type(config)) == (False, False)
 
 
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]

@@ -13,6 +13,8 @@ from hw4cli.arrays.autograd.transformers import attention_of_model  # noqa: E402
 LENGTHS = [12, 7, 1]
 SMALL = {"hidden_size": 64, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 4, "vocab_size": 50}
 
+BIGBIRD = {"layers": 1, "attention_heads": 4, "ffn_dim": 64}
+
 
 def model_of(kind):
     torch.manual_seed(0)
@@ -50,10 +52,13 @@ def model_of(kind):
         )
         return transformers.BartForConditionalGeneration(config).eval()
     if kind == "bigbird_pegasus":  # whose layers do not say that they are causal
-        config = transformers.BigBirdPegasusConfig(
-            d_model=64, decoder_layers=1, decoder_attention_heads=4, decoder_ffn_dim=64, vocab_size=50, dropout=0.0
-        )
+        small = {"d_model": 64, "decoder_layers": 1, "decoder_attention_heads": 4, "decoder_ffn_dim": 64}
+        config = transformers.BigBirdPegasusConfig(**small, vocab_size=50, dropout=0.0)
         return transformers.BigBirdPegasusForCausalLM(config).eval()
+    if kind == "bigbird_pegasus with an encoder":  # which has an attention of its own, and adds masks there
+        small = {f"{part}_{name}": n for part in ("encoder", "decoder") for name, n in BIGBIRD.items()}
+        config = transformers.BigBirdPegasusConfig(**small, d_model=64, vocab_size=50, dropout=0.0)
+        return transformers.BigBirdPegasusForConditionalGeneration(config).eval()
     if kind == "doge":  # which computes a mask from the one that it is given
         config = transformers.DogeConfig(**SMALL, num_key_value_heads=2, pad_token_id=0)
         return transformers.DogeForCausalLM(config).eval()
@@ -128,7 +133,7 @@ def test_a_compiled_model_is_one_graph_for_a_padded_batch_and_learns_the_same(ki
 
 @pytest.mark.parametrize("tokens", [12, 5])
 @pytest.mark.parametrize("side", ["right", "left"])
-@pytest.mark.parametrize("kind", ["t5", "bart"])
+@pytest.mark.parametrize("kind", ["t5", "bart", "bigbird_pegasus with an encoder"])
 def test_a_decoder_reads_a_padded_sequence_of_an_encoder_with_all_of_its_own_tokens(kind, side, tokens):
     given = batch(side)
     given["decoder_input_ids"] = torch.randint(1, 49, (3, tokens), generator=torch.Generator().manual_seed(2))
