@@ -1,6 +1,6 @@
 // cuRAND: XORWOW and Philox, in kernels and by the host's interface. What is printed, test_libraries.py compares.
 #include <cstdio>
-#include <curand.h>
+// Of curand_kernel.h alone: it brings curand.h, as cuRAND's own does.
 #include <curand_kernel.h>
 
 #define CHECK(what) do { if (!(what)) printf("not so: %s (line %d)\n", #what, __LINE__); } while (0)

@@ -4,6 +4,7 @@
 // XORWOW is Marsaglia's (Xorshift RNGs, 2003), each subsequence 2^67 further; Philox is Salmon's and others' (Parallel Random
 // Numbers: As Easy as 1, 2, 3, 2011), with the seed as the key and the subsequence as the counter's upper half.
 #pragma once
+#include "curand.h"
 
 namespace hw4 {
 namespace random {
