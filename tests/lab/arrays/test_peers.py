@@ -236,7 +236,10 @@ def test_a_function_of_ones_own_is_a_peer(torch, gpu, tmp_path):
         run(gpu, "N=8 d=16 causal", (word,))[0][word].run()
 
 
-def test_files_of_one_name_in_several_folders_or_of_a_modules_name_are_each_their_own(torch, gpu, tmp_path):
+def test_files_of_one_name_in_several_folders_or_of_a_modules_name_are_each_their_own(
+    torch, gpu, tmp_path, monkeypatch
+):
+    monkeypatch.setattr(sys, "path", [*sys.path])  # or later tests' processes would import this json
     words = tuple(f"{tmp_path}/{name}:attention" for name in ("a/variant.py", "b/variant.py", "json.py"))
     for number, word in enumerate(words):
         file = Path(word.partition(":")[0])
