@@ -19,17 +19,21 @@ from collections.abc import Callable, Iterator
 from contextlib import nullcontext
 from functools import partial
 from importlib.util import find_spec
+from itertools import accumulate
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 from benchmarks import ROOT
 from benchmarks.measure.scripts import end_with
+from benchmarks.measure.sequences import MIXES, lengths_of
 from hw4cli.errors import MachineError
 
 CALLS, WARM_UP = 20, 40
+CU_SEQLENS = "cu_seqlens_q", "cu_seqlens_k"
 CAPACITY, FIRST = 2000, 1000  # keys of a cache, and of the first step of decoding
 BATCHES = 4  # of several lengths
+PACKED = "sentences", "short sentences"  # mixes of packed sequences
 DRIVER = r"""
 #include <string.h>
 #include <valgrind/callgrind.h>
@@ -154,17 +158,58 @@ def _calls() -> Iterator[tuple[str, Callable[[], Any]]]:
         lambda: attention(q, *padded, enable_gqa=True, lengths=numbers),
     )
     yield "a step of several lengths in a tensor", lambda: grow(torch.tensor)
+    yield from _of_options(torch, remember)
+
+
+def _of_options(torch: Any, remember: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Calls of one shape, plain and with each option, and both passes of them; then of packed sequences."""
+
+    x = [torch.zeros(2, heads, 197, 64, dtype=torch.bfloat16, requires_grad=True) for heads in (4, 2, 2)]
+    plain, do, shared = [t.detach() for t in x], torch.zeros(2, 4, 197, 64, dtype=torch.bfloat16), {"enable_gqa": True}
+    kept = torch.ones(2, 1, 197, 197, dtype=torch.bool)
+    options: dict[str, dict[str, Any]] = {
+        "GQA": {},
+        "a window": {"window": (64, 0)},
+        "softcap": {"softcap": 20.0},
+        "ALiBi": {"alibi_slopes": torch.ones(4)},
+        "a boolean mask": {"attn_mask": kept},
+        "a mask of numbers": {"attn_mask": kept.bfloat16()},
+        "lengths": {"lengths": [197, 100]},
+    }
+    yield from _both_passes(torch, remember, options, x, plain, do, shared)
+    for mix in PACKED:
+        starts = [0, *accumulate(lengths_of(*MIXES[mix][0]))]
+        x = [torch.zeros(4, starts[-1], 64, dtype=torch.bfloat16, requires_grad=True) for _ in "qkv"]
+        plain, do = [t.detach() for t in x], torch.zeros(4, starts[-1], 64, dtype=torch.bfloat16)
+        packed: dict[str, dict[str, Any]] = {f"{len(starts) - 1} {mix}": dict.fromkeys(CU_SEQLENS, starts)}
+        yield from _both_passes(torch, remember, packed, x, plain, do, {})
+
+
+def _both_passes(
+    torch: Any, remember: Any, options: dict[str, dict[str, Any]], x: Any, plain: Any, do: Any, shared: dict[str, Any]
+) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """A call without a gradient, one with it, and its backward pass, with each of these options."""
+    from hw4cli.torch import attention
+
+    for name, more in options.items():
+        more = {**shared, **more}
+        remember(*plain, **more), remember(*x, **more)
+        o = attention(*x, **more)
+        yield f"{name}: no gradient", partial(attention, *plain, **more)
+        yield f"{name}: forward with a gradient", partial(attention, *x, **more)
+        yield f"{name}: backward", partial(torch.autograd.grad, o, x, do, retain_graph=True)
 
 
 def _pose(torch: Any) -> Callable[..., None]:
     """Let tensors on the CPU be taken for a GPU's; what remembers a call of some."""
     from hw4cli.arrays import attention, operand, repeated
     from hw4cli.arrays.autograd import eager, operators
+    from hw4cli.arrays.autograd.direct import LENGTHS
     from hw4cli.arrays.gradients import backward
     from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
     from hw4cli.arrays.ongpu import HalfOnGpu
     from hw4cli.arrays.scored import Words
-    from hw4cli.arrays.sequences import NAMES, RIGHT
+    from hw4cli.arrays.sequences import RIGHT
     from hw4cli.plans.plan import DEVICES
 
     def functions(plan: Any) -> list[Any]:
@@ -193,14 +238,16 @@ def _pose(torch: Any) -> Callable[..., None]:
 
     def remember(q: Any, k: Any, v: Any, enable_gqa: bool = False, window: Any = None, **more: Any) -> None:
         options = eager.options_of(False, enable_gqa, "top-left", None, window, None, 0.0)
-        words = Words(**{name: x for name, x in more.items() if name in Words._fields})
-        lengths = {name: more.get(name) for name in NAMES}
+        changes = tuple(more.get(name) for name in Words._fields)
+        lengths = tuple(RIGHT if name == "padding" else more.get(name) for name in LENGTHS)
+        beside: tuple[Any, ...] = ()
         if more and options:
-            asked = {**lengths, "padding": RIGHT} if any(lengths.values()) else None
-            options = eager.with_more(q, options, words if any(x is not None for x in words) else None, asked)
+            words = None if all(x is None for x in changes) else changes
+            sequences = lengths if set(more) & set(LENGTHS) else None
+            options, beside = eager.with_more(q, options, words, sequences)
         assert options is not None
         o = torch.empty_like(q, requires_grad=q.requires_grad)
-        eager.remember((q, k, v, *words.beside), o, options, "auto")
+        eager.remember((q, k, v, *beside), o, options, "auto")
 
     return remember
 

@@ -35,8 +35,8 @@ from hw4cli.arrays.operand import (
     operand,
     stream_of,
 )
-from hw4cli.arrays.repeated import FORWARD, Call, Found, Grown, are_plain, call_of
-from hw4cli.arrays.scored import MOST_INDICES, Scored, Words, scored
+from hw4cli.arrays.repeated import FORWARD, Call, Found, Grown, are_plain, call_of, scratch_of
+from hw4cli.arrays.scored import MOST_INDICES, Scored, Words, said_of, scored
 from hw4cli.arrays.sequences import (
     LEFT,
     RIGHT,
@@ -148,27 +148,29 @@ def attention(
     (1, 2, 5, 8)
     """
     flags = type(causal) is bool and type(return_lse) is bool
-    numbers: Any = ()
+    numbers = None
     if not lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None:
         numbers = asked(lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k)
     elif padding != RIGHT:
         check_padding(padding)
     if window is not None:
         window = checked_window(window)
-    words, given = None, (q, k, v)
+    changes, given = None, (q, k, v)
     said: tuple[Any, ...] | None = ()
     if not softcap is arrays is score is keep is alibi_slopes is attn_mask is None:
-        words = Words(score, keep, arrays, softcap, alibi_slopes, attn_mask)
-        said = words.kind
-        given = given if said is None else (q, k, v, *words.beside)
+        changes = score, keep, arrays, softcap, alibi_slopes, attn_mask
+        said, beside = said_of(*changes)
+        given = *given, *beside
     options: Any = None
-    of_lengths = numbers and words is None
+    of_lengths = numbers is not None and changes is None
     if flags and out is None and said is not None:
-        options = causal, align, scale, layout, kernel, max_error, bounds, return_lse, window, *numbers, *said
+        options = causal, align, scale, layout, kernel, max_error, bounds, return_lse, window, numbers, said
     if options and not not_supported and are_plain(options[:6], bounds):
         call = FORWARD.find(options, given, _kin if of_lengths else None)
-        beside = (numbers,) if of_lengths and call is not None and call.grown is not None else ()
-        made = call.run(*given, *beside) if call is not None else None
+        if call is not None and of_lengths and call.grown is not None:
+            made = call.run(q, k, v, numbers)
+        else:
+            made = call.run(*given) if call is not None else None
         if made is not None:
             return made if return_lse else made[0]
     else:
@@ -176,7 +178,8 @@ def attention(
     refuse("attention", not_supported)
     check_layout(layout)
     check_flags(causal=causal, return_lse=return_lse)
-    if numbers:
+    words = None if changes is None else Words(*changes)
+    if numbers is not None:
         return _of_sequences(
             given,
             numbers,
@@ -196,8 +199,8 @@ def attention(
     operands = operand("q", q, layout), operand("k", k, layout), operand("v", v, layout)
     work = workload_of(operands, causal, align, scale, window)
     allowed, reach = checked_error(max_error), checked_bounds(bounds)
-    changes = scored(words, operands[0], work, max_error=allowed)
-    work = changes.of(work)
+    scores = scored(words, operands[0], work, max_error=allowed)
+    work = scores.of(work)
     _check_kernel(kernel, work, operands[0])
     like_q = operands[0]
     result = empty_like(like_q, (*like_q.array.shape[:-1], work.value_columns)) if out is None else out
@@ -205,10 +208,10 @@ def attention(
     if out is not None:
         _check_place(o, operands, work)
     lse = empty_like(like_q, (work.batch, work.heads, work.Nq), FLOAT32) if return_lse else None
-    launches = _compute(work, (*operands, o), lse, kernel, allowed, reach, changes.views)
+    launches = _compute(work, (*operands, o), lse, kernel, allowed, reach, scores.views)
     mask = causal, align, scale, window
     if options and launches:
-        call = _call(launches, (*operands, o), lse, changes)
+        call = _call(launches, (*operands, o), lse, scores)
         if call and allowed is None:  # else the kernel depends on the number of keys
             call = growing(call, work, (*operands, o), kernel, mask)
         FORWARD.put(options, given, call)
@@ -216,10 +219,9 @@ def attention(
 
 
 def _kin(options: tuple[Any, ...]) -> tuple[Any, ...]:
-    """The options of sequences, whose numbers are the last ones, but for their lengths, in which steps of decoding
-    differ."""
-    count = len(Asked._fields)
-    return *options[:-count], *Asked(*options[-count:]).kind
+    """The options of sequences, but for lengths, in which steps of decoding differ."""
+    *others, numbers, _ = options
+    return *others, numbers.kind
 
 
 def _check_place(o: Operand, operands: tuple[Operand, ...], work: Workload) -> None:
@@ -527,7 +529,7 @@ def growing(
                 return None
             import_cupy().cuda.runtime.setDevice(device)  # a thread that has called nothing yet has no context
             prepared = others.prepare(asked)
-        return (*prepared, gaps) if prepared[0].is_filled else None
+        return (*prepared, gaps, scratch_of(call.library, prepared[0], device)) if prepared[0].is_filled else None
 
     return call._replace(grown=Grown(LAYOUTS[layout][2] - packed, launches))
 

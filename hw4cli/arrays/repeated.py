@@ -208,8 +208,8 @@ class Way(NamedTuple):
 
 
 # The launches of a call of other keys, what they ask for behind the address of O, a table in the place of their own, if
-# they have one, and whether not all rows are written.
-Found = tuple[Prepared, Addresses, bytes, bool]
+# they have one, whether not all rows are written, and their scratch.
+Found = tuple[Prepared, Addresses, bytes, bool, Model | None]
 
 
 class Grown(NamedTuple):
@@ -261,7 +261,7 @@ def call_of(
     try:
         models = tuple(_model(library, x, device) for x in made)
         of_lse, of_scores = (None if x is None else _model(library, x, device) for x in (lse, scores))
-        scratch = _scratch(library, launches, device)
+        scratch = scratch_of(library, launches, device)
     except RuntimeError:  # no memory for a model, for now
         return None
     return Call(library, device, launches, models, of_lse, scratch, 0, gaps, ways, scores=of_scores)
@@ -283,7 +283,8 @@ def _floats(launches: Prepared) -> int:
     return -(-launches.scratch // FLOAT)
 
 
-def _scratch(library: Library, launches: Prepared, device: int) -> Model | None:
+def scratch_of(library: Library, launches: Prepared, device: int) -> Model | None:
+    """The model of a launch's scratch; None where it needs none."""
     return library.model((_floats(launches),), FLOAT32, device) if launches.scratch else None
 
 
@@ -299,25 +300,26 @@ def forward(call: Call, *_options: Any) -> Run:
     None."""
     library, device, prepared, (of_o,), of_lse, of_own_scratch, behind, gaps, ways, grown, choose, *_ = call
     address, new, current, stream = library.address, library.new, library.device, library.stream
+    read = _reading(address, ways)
 
     def run(q: Any, k: Any, v: Any, *beside: Any) -> Arrays | None:
         q_at, k_at, v_at = address(q), address(k), address(v)
         if (q_at | k_at | v_at) % ALIGNMENT or current() != device:
             return None
-        named = _named(address, ways, beside) if ways else ()
-        if named is None:
-            return None
-        launches, of_scratch, more = prepared, of_own_scratch, tuple(map(address, named)) if named else ()
-        table, clears = b"", gaps
-        if grown is not None:
+        launches, of_scratch, more, table, clears = prepared, of_own_scratch, NOWHERE, b"", gaps
+        if ways:
+            named = read(beside)  # which live until all is enqueued
+            if named is None:
+                return None
+            more = named[1]
+        elif grown is not None:
             found = grown.launches(k, v, *beside)
             if found is None:
                 return None
-            launches, more, table, clears = found
-            of_scratch = _scratch(library, launches, device)
+            launches, more, table, clears, of_scratch = found
         elif choose is not None:
             launches = choose((q_at, k_at, v_at), stream(device))
-            of_scratch = _scratch(library, launches, device)
+            of_scratch = scratch_of(library, launches, device)
         o, lse, lse_at, scratch_at = new(*of_o), None, 0, 0
         o_at, on = address(o), stream(device)
         if of_lse is not None:
@@ -342,47 +344,61 @@ def backward(call: Call, *_options: Any) -> Run:
     they are wanted."""
     library, device, launches, (of_dq, of_dk, of_dv), _, of_scratch, _, gaps, ways, _, _, of_scores, _ = call
     address, new, current, stream = library.address, library.new, library.device, library.stream
+    read = _reading(address, ways)
 
     def run(do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, *beside: Any) -> Arrays | None:
         q_at, k_at, v_at, o_at, do_at = address(q), address(k), address(v), address(o), address(do)
         if (q_at | k_at | v_at | o_at | do_at) % ALIGNMENT or current() != device:
             return None
-        named = _named(address, ways, beside) if ways else ()
+        named = read(beside) if ways else NOTHING  # which live until all is enqueued
         if named is None:
             return None
         dq, dk, dv, scratch_at = new(*of_dq), new(*of_dk), new(*of_dv), 0
+        dq_at, dk_at, dv_at = address(dq), address(dk), address(dv)
         if of_scratch is not None:
             scratch = new(*of_scratch)  # which lives until all is enqueued
             scratch_at = address(scratch)
         made: Arrays = dq, dk, dv
-        on = stream(device)
+        at, on = (q_at, k_at, v_at, o_at, do_at, dq_at, dk_at, dv_at, *named[1]), stream(device)
         if gaps:
-            for x in made:
-                launches.fill(address(x), x.nbytes, ZERO, on)
+            launches.fill(dq_at, dq.nbytes, ZERO, on)
+            launches.fill(dk_at, dk.nbytes, ZERO, on)
+            launches.fill(dv_at, dv.nbytes, ZERO, on)
         if of_scores is not None:
             scores = new(*of_scores)
-            launches.fill(address(scores), scores.nbytes, ZERO, on)
-            named, made = (*named, scores), (*made, scores)
-        first: Addresses = (q_at, k_at, v_at, o_at, do_at, address(dq), address(dk), address(dv))
-        if named:
-            first = (*first, *map(address, named))
-        launches.enqueue((*first, address(lse), scratch_at), on)
+            scores_at = address(scores)
+            launches.fill(scores_at, scores.nbytes, ZERO, on)
+            made, at = (*made, scores), (*at, scores_at)
+        launches.enqueue((*at, address(lse), scratch_at), on)
         return made
 
     return run
 
 
-def _named(address: Callable[[Any], int], ways: tuple[Way, ...], given: Arrays) -> Arrays | None:
-    """The arrays that a score names, as kernels read them, of those that were given; None where they must be checked.
-    What is in them is read when the launches run, or here."""
-    found = []
-    for (part, to, aligned), x in zip(ways, given, strict=True):
-        if to is not None:
-            x = cast(x if part is None else x[part], to)
-        if aligned and address(x) % ALIGNMENT:
-            return None
-        found.append(x)
-    return tuple(found)
+NOWHERE: Addresses = ()
+NOTHING: tuple[Arrays, Addresses] = (), NOWHERE
+Read = Callable[[Arrays], tuple[Arrays, Addresses] | None]
+
+
+def _reading(address: Callable[[Any], int], ways: tuple[Way, ...]) -> Read:
+    """What gives the arrays that a score names as kernels read them, and their addresses, of those that were given;
+    None where they must be checked. What is in them is read when the launches run, or here."""
+    whole, aligned = all(to is None for _, to, _ in ways), [place for place, way in enumerate(ways) if way.aligned]
+
+    def read(given: Arrays) -> tuple[Arrays, Addresses] | None:
+        found = given if whole else tuple([_cast(x, way) for x, way in zip(given, ways, strict=True)])
+        at = tuple(map(address, found))
+        for place in aligned:
+            if at[place] % ALIGNMENT:
+                return None
+        return found, at
+
+    return read
+
+
+def _cast(x: Any, way: Way) -> Any:
+    part, to, _ = way
+    return x if to is None else cast(x if part is None else x[part], to)
 
 
 class Calls:

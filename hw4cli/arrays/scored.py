@@ -10,13 +10,14 @@ import keyword
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from functools import lru_cache
+from types import NoneType
 from typing import Any, NamedTuple, Self
 
 import numpy as np
 
 from hw4cli.arrays.arguments import checked_number
 from hw4cli.arrays.operand import TORCH, Operand, address_of, cast, facts_of
-from hw4cli.arrays.repeated import ALIGNMENT, Way, are_plain
+from hw4cli.arrays.repeated import ALIGNMENT, PLAIN, Way, are_plain
 from hw4cli.errors import InputError
 from hw4cli.problem.scores import (
     BOOL,
@@ -59,23 +60,6 @@ class Words(NamedTuple):
     alibi_slopes: Any = None
     attn_mask: Any = None
 
-    @property
-    def kind(self) -> tuple[Hashable, ...] | None:
-        """What they ask for but for arrays, as part of a key of repeated calls; None for what may change."""
-        if self.arrays is not None and type(self.arrays) is not dict:
-            return None
-        said = self.score, self.keep, self.softcap, *(self.arrays or ())
-        return (*said, self.alibi_slopes is None, self.attn_mask is None) if are_plain(said) else None
-
-    @property
-    def beside(self) -> tuple[Any, ...]:
-        """The arrays, in the order of a score's."""
-        _, _, arrays, _, slopes, mask = self
-        found = () if arrays is None else tuple(arrays.values())
-        if slopes is not None:
-            found = (*found, slopes)
-        return found if mask is None else (*found, mask)
-
     @classmethod
     def of(cls, kind: tuple[Any, ...], beside: Sequence[Any]) -> Self:
         """The words of a kind, with these arrays."""
@@ -83,6 +67,27 @@ class Words(NamedTuple):
         named = dict(zip(names, arrays, strict=False)) if names else None
         slopes = None if no_slopes else next(arrays)
         return cls(score, keep, named, softcap, slopes, None if no_mask else next(arrays))
+
+
+def said_of(
+    score: Any, keep: Any, arrays: Any, softcap: Any, alibi_slopes: Any, attn_mask: Any
+) -> tuple[tuple[Hashable, ...] | None, tuple[Any, ...]]:
+    """What words ask for but for arrays, as part of a key of repeated calls, or None for what may change; and the
+    arrays, in the order of a score's."""
+    beside: tuple[Any, ...] = () if alibi_slopes is None else (alibi_slopes,)
+    if attn_mask is not None:
+        beside = (*beside, attn_mask)
+    if arrays is None:
+        if type(softcap) in _NUMBERS and type(score) in _TEXTS and type(keep) in _TEXTS:
+            return (score, keep, softcap, alibi_slopes is None, attn_mask is None), beside
+        return None, ()
+    if type(arrays) is not dict or not are_plain((score, keep, softcap, *arrays)):
+        return None, ()
+    said = score, keep, softcap, *arrays, alibi_slopes is None, attn_mask is None
+    return said, (*arrays.values(), *beside)
+
+
+_TEXTS, _NUMBERS = {NoneType, str}, PLAIN - {str}
 
 
 class Scored(NamedTuple):

@@ -8,9 +8,10 @@ whatever lies there.
 """
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
-from functools import lru_cache
+from dataclasses import dataclass, fields, replace
+from functools import cached_property, lru_cache
 from itertools import pairwise
+from types import NoneType
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -21,6 +22,8 @@ from hw4cli.problem.workload import BOTTOM_RIGHT, Span, Workload, is_whole, runs
 LEFT, RIGHT = "left", "right"  # where the padding of padded arrays lies
 NAMES = "lengths", "q_lengths", "cu_seqlens_q", "cu_seqlens_k"  # the arguments that ask for sequences
 REMEMBERED = 64  # lists of lengths
+ASKED = 2048  # sets of numbers, each of which is kept as one
+FEW = 4  # lists that a call is held beside, before its numbers are read: as of an encoder, and of a decoder
 
 Numbers = tuple[int, ...]
 Places = list[tuple[int, int]]  # the first rows or keys of sequences, and how many
@@ -101,8 +104,10 @@ class Sequences(NamedTuple):
         return found == each * (1 if self.packed else len(self.spans))
 
 
-class Asked(NamedTuple):
-    """The arguments of `attention` that ask for sequences, as numbers."""
+@dataclass(eq=False)  # frozen, each step of decoding would take longer to make its own
+class Asked:
+    """The arguments of `attention` that ask for sequences, as numbers, which never change. There is one for the same
+    numbers, which `asked` gives: what equals it is it alone, so that a key with it takes no longer for more numbers."""
 
     lengths: Numbers | None
     q_lengths: Numbers | None
@@ -115,25 +120,66 @@ class Asked(NamedTuple):
         """Whether the arrays are packed."""
         return self.cu_seqlens_q is not None or self.cu_seqlens_k is not None
 
-    @property
+    @cached_property
     def kind(self) -> "Asked":
         """The same without the numbers of keys, which steps of decoding differ in; () where there are some."""
-        lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k = self
-        return Asked(lengths and (), q_lengths, padding, cu_seqlens_q, cu_seqlens_k and ())
+        lengths, cu_seqlens_k = self.lengths and (), self.cu_seqlens_k and ()
+        return _the_one(lengths, self.q_lengths, self.padding, self.cu_seqlens_q, cu_seqlens_k)
+
+    @property
+    def arguments(self) -> dict[str, Any]:
+        """By their names."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+
+_the_one = lru_cache(ASKED)(Asked)
+ROWS = 0  # in the place of cu_seqlens_k, which no list equals: the same as cu_seqlens_q
+_LISTS = {list, tuple, NoneType}
+_recent: tuple[tuple[tuple[Any, ...], Asked], ...] = ()  # copies of lists, which may change, and what they ask for
 
 
 def asked(lengths: Any, q_lengths: Any, padding: str, cu_seqlens_q: Any, cu_seqlens_k: Any) -> Asked:
     """The arguments as numbers. Those on a GPU are waited for. Raises TypeError for what is no list or array of
     integers; ValueError for another padding, and while a CUDA graph is captured if numbers are on a GPU."""
+    global _recent
+    if not (
+        type(lengths) in _LISTS
+        and type(q_lengths) in _LISTS
+        and type(cu_seqlens_q) in _LISTS
+        and type(cu_seqlens_k) in _LISTS
+    ):
+        return _read(lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k)
+    keys = ROWS if cu_seqlens_k is cu_seqlens_q else cu_seqlens_k
+    given = lengths, q_lengths, padding, cu_seqlens_q, keys
+    try:
+        for known, found in _recent:
+            if known == given and _are_integers(lengths, q_lengths, cu_seqlens_q, keys):
+                return found
+    except (TypeError, ValueError, RuntimeError):  # of arrays in a list, which is what is wrong
+        pass
+    found = _read(lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k)
+    _recent = ((tuple([list(x) if type(x) is list else x for x in given]), found), *_recent[: FEW - 1])
+    return found
+
+
+def _are_integers(*lists: Any) -> bool:
+    """Whether lists that equal some of integers are of these: a sum has another type where an element has."""
+    for numbers in lists:  # noqa: SIM110 - a third of the instructions of all()
+        if numbers and type(sum(numbers)) is not int:
+            return False
+    return True
+
+
+def _read(lengths: Any, q_lengths: Any, padding: str, cu_seqlens_q: Any, cu_seqlens_k: Any) -> Asked:
+    """What `asked` gives, by each number."""
     check_padding(padding, lengths, q_lengths)
     of_keys = None if lengths is None else numbers_of("lengths", lengths)
     of_rows = None if q_lengths is None else numbers_of("q_lengths", q_lengths)
     rows = None if cu_seqlens_q is None else numbers_of("cu_seqlens_q", cu_seqlens_q)
     if cu_seqlens_k is cu_seqlens_q:  # as of self-attention: read, and waited for, once
-        return Asked(of_keys, of_rows, padding, rows, rows)
-    return Asked(
-        of_keys, of_rows, padding, rows, None if cu_seqlens_k is None else numbers_of("cu_seqlens_k", cu_seqlens_k)
-    )
+        return _the_one(of_keys, of_rows, padding, rows, rows)
+    keys = None if cu_seqlens_k is None else numbers_of("cu_seqlens_k", cu_seqlens_k)
+    return _the_one(of_keys, of_rows, padding, rows, keys)
 
 
 def check_padding(padding: str, lengths: Any = None, q_lengths: Any = None) -> None:
@@ -148,7 +194,7 @@ def check_padding(padding: str, lengths: Any = None, q_lengths: Any = None) -> N
 def sequences_of(batch: int, Nq: int, Nk: int, numbers: Asked) -> Sequences:
     """The sequences that are asked for, of arrays with so many batches, rows and keys. Raises ValueError for arguments
     that do not go together, and for numbers that are less than 0, or lie beyond the arrays."""
-    lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k = numbers
+    cu_seqlens_q, cu_seqlens_k, padding = numbers.cu_seqlens_q, numbers.cu_seqlens_k, numbers.padding
     what, of_rows, of_keys = "batches", [(0, Nq)] * batch, [(0, Nk)] * batch  # the first of each, and how many
     packed = numbers.packed
     if packed:
@@ -159,8 +205,8 @@ def sequences_of(batch: int, Nq: int, Nk: int, numbers: Asked) -> Sequences:
         if len(of_rows) != len(of_keys):
             counts = f"{len(of_rows)} sequences, cu_seqlens_k of {len(of_keys)}"
             raise ValueError(f"cu_seqlens_q is of {counts}: give as many of both")
-    rows = _used("q_lengths", q_lengths, of_rows, padding, what)
-    keys = _used("lengths", lengths, of_keys, padding, what)
+    rows = _used("q_lengths", numbers.q_lengths, of_rows, padding, what)
+    keys = _used("lengths", numbers.lengths, of_keys, padding, what)
     both = enumerate(zip(rows, keys, strict=True))
     spans = [Span(0 if packed else n, *of_q, *of_k, 0, n) for n, (of_q, of_k) in both]
     return Sequences(tuple(spans), packed, Nq, Nk)

@@ -154,15 +154,24 @@ class Step(NamedTuple):
     table_at: int = 0
 
 
-# A step on a stream: `passed` of its argument; what is cleared, and what writes a table, each None if there is none,
-# or None if there is neither; and configuration, function and symbol of each launch.
-OnStream = tuple[Callable[..., Any], tuple[Any, Any] | None, tuple[tuple[Any, Any, str], ...]]
+# What comes before launches, each None if there is none: how many bytes are cleared, on which stream; and a table, how
+# far behind the last address it is written, how many bytes, on which stream, and the driver's functions that copy, of
+# bytes that it takes before it returns, and that say whether a CUDA graph is captured, to an integer of the stream's.
+Before = tuple[tuple[Any, Any] | None, tuple[bytes, int, Any, Any, Any, Any, Any, Any] | None]
+# A step on a stream: `passed` of its argument, what comes before, or None, and configuration, function and symbol of
+# each launch.
+OnStream = tuple[Callable[..., Any], Before | None, tuple[tuple[Any, Any, str], ...]]
 
 
 def _on_stream(step: Step, stream: int, props: DeviceProperties) -> OnStream:
     """A step but for addresses, on a stream by its address."""
-    clear = (ctypes.c_size_t(step.cleared), ctypes.c_void_p(stream)) if step.cleared else None
-    table = _copy(step, stream)
+    on, clear, table = ctypes.c_void_p(stream), None, None
+    if step.cleared:
+        clear = ctypes.c_size_t(step.cleared), on
+    if step.table:
+        cuda, size, state = driver(), ctypes.c_size_t(len(step.table)), ctypes.c_int()
+        copy, is_capturing = cuda.cuMemcpyHtoDAsync_v2, cuda.cuStreamIsCapturing
+        table = step.table, step.table_at, size, on, copy, is_capturing, state, _at(state)
     launches = tuple(
         (_config(launch, stream, props), ctypes.c_void_p(function.kernel.ptr), launch.symbol)
         for function, launch in zip(step.functions, step.launches, strict=True)
@@ -199,7 +208,7 @@ class Prepared:
         launch = self._launch
         for passed_at, before, launches in self._by_stream.get(stream) or self._on(stream):
             if before is not None:
-                self._begin(before, addresses[-1], stream, table)
+                self._begin(before, addresses[-1], table)
             passed = passed_at(*addresses)
             for config, function, symbol in launches:
                 if status := launch(config, function, passed, None):
@@ -220,32 +229,26 @@ class Prepared:
         if status := self._fill(*arguments):
             self._again(status, self._fill, arguments, "a memset")
 
-    def _begin(self, before: tuple[Any, Any], scratch: int, stream: int, other: bytes) -> None:
+    def _begin(self, before: "Before", scratch: int, other: bytes) -> None:
         """Enqueue what comes before a step's launches, with the other table, if it is one."""
         clear, table = before
-        if other and table is not None:
-            table = (*table[:2], other, *table[3:])
         if clear is not None and (status := self._clear(ctypes.c_void_p(scratch), 0, *clear)):
             self._again(status, self._clear, (ctypes.c_void_p(scratch), 0, *clear), "a memset")
-        if table is not None and self._is_captured(stream):
-            self._write(table, scratch, stream)
-        elif table is not None:
-            copy, at, *what = table
-            to = ctypes.c_void_p(scratch + at)
-            if status := copy(to, *what):
-                self._again(status, copy, (to, *what), "a copy")
+        if table is None:
+            return
+        own, at, size, on, copy, is_capturing, state, state_at = table
+        content = other or own
+        if not is_capturing(on, state_at) and state.value == CAPTURED:
+            self._write(content, scratch + at, on.value or 0)
+            return
+        arguments = ctypes.c_void_p(scratch + at), content, size, on
+        if status := copy(*arguments):
+            self._again(status, copy, arguments, "a copy")
 
-    def _is_captured(self, stream: int) -> bool:
-        state = ctypes.c_int()
-        return (
-            not driver().cuStreamIsCapturing(ctypes.c_void_p(stream), ctypes.byref(state)) and state.value == CAPTURED
-        )
-
-    def _write(self, table: tuple[Any, ...], scratch: int, stream: int) -> None:
+    def _write(self, content: bytes, address: int, stream: int) -> None:
         """Launches that write a table."""
-        _, at, content, *_ = table
         config, function = _config(tables.LAUNCH, stream, self._props), ctypes.c_void_p(self._writer.kernel.ptr)
-        for part in tables.written(content, scratch + at):
+        for part in tables.written(content, address):
             arguments = config, function, _at(_bytes(part)), None
             if status := self._launch(*arguments):
                 self._again(status, self._launch, arguments, tables.LAUNCH.symbol)
@@ -340,15 +343,6 @@ _EARLY = ctypes.pointer(Attribute(PROGRAMMATIC, 0, 1))
 def _writer(gpu: Any, steps: Sequence[Step]) -> Any:
     """What writes tables while a CUDA graph is captured, when nothing could be compiled; None where there are none."""
     return gpu.functions(tables.CODE)[0] if any(step.table for step in steps) else None
-
-
-def _copy(step: Step, stream: int) -> tuple[Any, ...] | None:
-    """What writes a step's table: the driver's function, how far behind the last address, and its other arguments. The
-    driver takes the bytes before it returns."""
-    if not step.table:
-        return None
-    size = ctypes.c_size_t(len(step.table))
-    return driver().cuMemcpyHtoDAsync_v2, step.table_at, step.table, size, ctypes.c_void_p(stream)
 
 
 def _config(launch: Launch, stream: int, props: DeviceProperties) -> Any:

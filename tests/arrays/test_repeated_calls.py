@@ -655,6 +655,31 @@ def test_lengths_that_are_wrong_are_refused_in_the_middle_of_decoding(driver, le
     assert not driver.launched
 
 
+def test_a_list_is_read_again_where_its_numbers_or_their_types_have_changed(driver, checks):
+    """A call is held beside the lists of the calls before it; only what equals these to the type is not read."""
+    x, starts = faketorch.empty((300, 2, 64), "float16", None), [0, 100, 300]
+    call = partial(hw4cli.attention, x, x, x, layout="BNHD")
+
+    def spans():
+        driver.launched.clear()
+        call(cu_seqlens_q=starts, cu_seqlens_k=starts)
+        (table,) = [given[1] for symbol, _, given, _ in driver.launched if symbol == "copy"]
+        return {tuple(row) for row in np.frombuffer(table, np.int32).reshape(-1, 9)[:, [1, 2]].tolist()}
+
+    assert spans() == {(0, 100), (100, 200)}
+    assert not is_checked(checks, spans)
+    starts[1] = 120
+    assert spans() == {(0, 120), (120, 180)}
+    assert not is_checked(checks, partial(call, cu_seqlens_q=(0, 120, 300), cu_seqlens_k=[0, 120, 300]))
+    for keys in ((), [0, 300]):
+        with pytest.raises(ValueError, match="cu_seqlens"):
+            call(cu_seqlens_q=starts, cu_seqlens_k=keys)
+    for wrong in (120.0, np.array([120, 120])):
+        starts[1] = wrong
+        with pytest.raises(TypeError, match="cu_seqlens_q is a list: give a list, or an array, of integers"):
+            spans()
+
+
 def test_a_graph_writes_the_table_of_the_lengths_that_it_captured(driver, checks):
     """By launches, as the host's memory may be another's when it is replayed; other steps copy theirs."""
     K, V, q = cache(2048), cache(2048), cache(1, heads=8)

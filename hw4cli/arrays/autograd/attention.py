@@ -1,6 +1,7 @@
 """Attention of torch's tensors with gradients: the arguments of torch's scaled_dot_product_attention, checked."""
 
 import math
+from collections.abc import Sequence
 from functools import partial
 from typing import Any, Never
 
@@ -12,7 +13,7 @@ from hw4cli.arrays.autograd import changed, direct, eager
 from hw4cli.arrays.autograd.operators import attend, usual_kernel
 from hw4cli.arrays.operand import check_dense, check_dimensions
 from hw4cli.arrays.scored import Words
-from hw4cli.arrays.sequences import RIGHT, Asked, check_packed, check_padding, sequences_of
+from hw4cli.arrays.sequences import RIGHT, check_packed, check_padding, sequences_of
 from hw4cli.arrays.sequences import asked as numbers_asked
 from hw4cli.problem.workload import TOP_LEFT
 
@@ -82,22 +83,26 @@ def attention(
     beside: tuple[Any, ...] = ()
     if window is not None:
         window = checked_window(window)
-    words: Words | None = None
+    changes: Any = None
+    sequences: Any = None
     if not softcap is arrays is score is keep is alibi_slopes is attn_mask is None:
-        words = Words(score, keep, arrays, softcap, alibi_slopes, attn_mask)
-    is_whole, asked = lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None, {}
-    if not is_whole:
-        asked = {"lengths": lengths, "q_lengths": q_lengths, "cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
+        changes = score, keep, arrays, softcap, alibi_slopes, attn_mask
+    if not lengths is q_lengths is cu_seqlens_q is cu_seqlens_k is None:
+        sequences = lengths, q_lengths, padding, cu_seqlens_q, cu_seqlens_k
     elif padding != RIGHT:
         check_padding(padding)
     if not not_supported and not eager.is_compiling():
         given = eager.options_of(is_causal, enable_gqa, align, scale, window, kernel, dropout_p)
-        if given is not None and not (words is None and is_whole):
-            given = eager.with_more(query, given, words, None if is_whole else {**asked, "padding": padding})
-            beside = words.beside if given is not None and words is not None else ()
+        if given is not None and not changes is sequences is None:
+            given, beside = eager.with_more(query, given, changes, sequences)
         found = None if given is None else eager.repeated(query, key, value, given, *beside)
         if found is not None:
             return found
+    words = None if changes is None else Words(*changes)
+    asked: dict[str, Any] = {}
+    if sequences is not None:
+        asked = {"lengths": lengths, "q_lengths": q_lengths, "padding": padding}
+        asked |= {"cu_seqlens_q": cu_seqlens_q, "cu_seqlens_k": cu_seqlens_k}
     if has_torch_function(tensors):  # a tracer's proxy, or a tensor of another kind, which says how it is called
         options: dict[str, Any] = {
             "scale": scale,
@@ -107,7 +112,7 @@ def attention(
             **not_supported,
         }
         options |= {} if window is None else {"window": window}
-        options |= {} if is_whole else {**asked, "padding": padding}
+        options |= asked
         options |= {} if words is None else {n: x for n, x in words._asdict().items() if n != "attn_mask"}
         return handle_torch_function(attention, tensors, *tensors, attn_mask, dropout_p, is_causal, **options)
     refuse("attention", not_supported)
@@ -121,16 +126,16 @@ def attention(
         raise ValueError(f"dropout_p is {dropout_p}: there is no dropout here, give 0")
     query, key, value = _alike(query, key, value)
     options = {"causal": bool(is_causal), "align": align, "window": window, "scale": scale}
-    if not is_whole:
+    if sequences is not None:
         _shape_of_result(query, key, value, enable_gqa)
         if not query.numel() or not key.numel() or not value.numel():
-            return _of_empty_sequences(query, key, value, Asked(padding=padding, **asked))
+            return _of_empty_sequences(query, key, value, sequences)
         named = kernel or usual_kernel(query)
-        options |= {"kernel": named, "padding": padding}
+        options["kernel"] = named
         if _asks_for_operators(query):
             check_padding(padding, lengths, q_lengths)
             return changed.attend(query, key, value, options | asked, words)
-        options |= numbers_asked(padding=padding, **asked)._asdict()
+        options |= numbers_asked(*sequences).arguments
         if given is None or query is not tensors[0] or key is not tensors[1] or value is not tensors[2]:
             return direct.attend(query, key, value, options, words)
         direct.check(query, words or Words())
@@ -255,10 +260,11 @@ def _of_nothing(query: Any, key: Any, value: Any) -> Any:
     return query.new_zeros((*query.shape[:-1], value.shape[-1])) + none
 
 
-def _of_empty_sequences(query: Any, key: Any, value: Any, given: Asked) -> Any:
+def _of_empty_sequences(query: Any, key: Any, value: Any, given: Sequence[Any]) -> Any:
     """The same of sequences, whose numbers are checked where they can be read."""
+    packed = not given[3] is given[4] is None
     for name, x in zip(NAMES, (query, key, value), strict=True):
-        (check_packed if given.packed else check_dimensions)(name, x, "BHND")
+        (check_packed if packed else check_dimensions)(name, x, "BHND")
     if not _asks_for_operators(query):
         sequences_of(query.shape[0], query.shape[-2], key.shape[-2], numbers_asked(*given))
     return _of_nothing(query, key, value)

@@ -7,7 +7,7 @@ and forward-mode differentiation; a gradient that is to be derived itself is com
 """
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from operator import attrgetter
 from types import NoneType
@@ -33,7 +33,7 @@ from hw4cli.arrays.repeated import (
     forward,
     is_known,
 )
-from hw4cli.arrays.scored import NOTHING, Words, scored
+from hw4cli.arrays.scored import NOTHING, Words, said_of, scored
 from hw4cli.arrays.sequences import LEFT, asked, four_dimensions, sequences_of
 from hw4cli.plans.kernels16 import takes_sequences
 from hw4cli.problem.scores import MOST_ARRAYS
@@ -75,13 +75,19 @@ def options_of(
     return None
 
 
-def with_more(q: Any, options: Options, words: Words | None, lengths: Mapping[str, Any] | None) -> Options | None:
-    """The options of a call with changed scores, or with sequences of several lengths, as part of its key; None where
-    it is no repeated one. Numbers on a GPU are waited for."""
-    said = None if words is None else words.kind
-    if not (is_known(q) or (isinstance(q, Tensor) and q.is_cuda)) or (words is not None and said is None):
-        return None
-    return *options, None if lengths is None else asked(**lengths), said
+def with_more(
+    q: Any, options: Options, words: tuple[Any, ...] | None, lengths: tuple[Any, ...] | None
+) -> tuple[Options | None, tuple[Any, ...]]:
+    """The options of a call with changed scores (`said_of`), or with sequences of several lengths (`asked`), as part of
+    its key, and the arrays that a score names; None, and none, where it is no repeated one. Numbers on a GPU are waited
+    for."""
+    said: Any = None
+    beside: tuple[Any, ...] = ()
+    if words is not None:
+        said, beside = said_of(*words)
+    if (words is not None and said is None) or not (is_known(q) or (isinstance(q, Tensor) and q.is_cuda)):
+        return None, ()
+    return (*options, None if lengths is None else asked(*lengths), said), beside
 
 
 def repeated(q: Any, k: Any, v: Any, options: Options, *beside: Any) -> Tensor | None:
@@ -268,7 +274,7 @@ def _asked(q: Tensor, options: Options, beside: Sequence[Tensor]) -> tuple[dict[
     """The arguments of hw4cli.attention of a call with more options."""
     is_causal, _, align, scale, window, kernel, numbers, said = options
     found = {"causal": is_causal, "align": align, "scale": scale, "window": window}
-    found |= {"kernel": kernel or operators.usual_kernel(q)} | ({} if numbers is None else numbers._asdict())
+    found |= {"kernel": kernel or operators.usual_kernel(q)} | ({} if numbers is None else numbers.arguments)
     return found, Words() if said is None else Words.of(said, beside)
 
 

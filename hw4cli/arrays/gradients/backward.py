@@ -13,7 +13,7 @@ from hw4cli.arrays.gradients.oncpu import backward_on_cpu
 from hw4cli.arrays.gradients.ongpu import BackwardOnGpu
 from hw4cli.arrays.operand import NUMPY, Operand, address_of, cast, empty_like, operand, stream_of
 from hw4cli.arrays.repeated import BACKWARD, are_plain, call_of
-from hw4cli.arrays.scored import NOTHING, Scored, Words, scored
+from hw4cli.arrays.scored import NOTHING, Scored, Words, said_of, scored
 from hw4cli.arrays.sequences import (
     LEFT,
     RIGHT,
@@ -36,6 +36,7 @@ from hw4cli.plans.gradients import GRADIENTS
 from hw4cli.problem.workload import BOTTOM_RIGHT, FLOAT32, Workload
 
 WHOLE = Asked(None, None, RIGHT, None, None)  # no sequences but batches
+_NO_WORDS: tuple[tuple[Any, ...] | None, tuple[Any, ...]] = (), ()
 SCORES_BYTES = 1 << 30  # of scores whose gradients are kept at once
 FLOAT32_FORWARD = "flash"  # the kernel of `attention` that rounds no more than float32 does, as gradients of it do
 
@@ -122,10 +123,9 @@ def _of_sequences(
 ) -> tuple[Any, ...]:
     """The gradients of sequences of several lengths, or of whole arrays whose scores are changed: all arguments are
     checked before any is computed."""
-    said = () if words is None else words.kind
-    key = causal, align, scale, layout, kernel, True, window, mask_gradient, *numbers, *(said or ())
+    said, beside = _NO_WORDS if words is None else said_of(*words)
+    key = causal, align, scale, layout, kernel, True, window, mask_gradient, numbers, said
     is_known = type(causal) is bool and are_plain(key[:5]) and said is not None
-    beside = words.beside if words is not None and is_known else ()
     if (found := _repeated(key, (*arrays, *beside), is_known)) is not None:
         return (*found[:3], of_mask(found[3], beside[-1])) if mask_gradient else found
     do, q, k, v, o, lse = arrays
@@ -284,10 +284,9 @@ def _gradients(
     words: Words | None = None,
 ) -> tuple[Any, Any, Any]:
     """dQ, dK and dV, in new arrays."""
-    said: tuple[Any, ...] | None = () if words is None else words.kind
+    said, beside = _NO_WORDS if words is None else said_of(*words)
     is_known = type(causal) is bool and are_plain((align, scale, layout, kernel)) and said is not None
-    options = causal, align, scale, layout, kernel, whole, window, *(said or ())
-    beside = words.beside if words is not None and is_known else ()
+    options = causal, align, scale, layout, kernel, whole, window, said
     if (found := _repeated(options, (*arrays, *beside), is_known)) is not None:
         return found[0], found[1], found[2]
     results, launches, changes, like_q = _computed(
