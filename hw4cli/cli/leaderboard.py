@@ -193,8 +193,10 @@ def _contest_of(arrays: "NamedWorkload", direction: str) -> "Contest":
     from hw4cli.show.leaderboard.contest import BACKWARD, BOTH, FORWARD, Contest
 
     work = arrays.work
-    if work.heads != work.kv_heads or work.Nq != work.Nk:
-        raise InputError(f"{arrays.name} is on no board: those have as many keys as rows, and heads of K and V as of Q")
+    if work.heads != work.kv_heads or work.Nq != work.Nk or work.value_columns != work.d:
+        raise InputError(
+            f"{arrays.name} is on no board: those have as many keys as rows, and heads and columns of K and V as of Q"
+        )
     named = {"fwd": FORWARD, "bwd": BACKWARD, "both": BOTH}[direction]
     return Contest.of(work.batch, work.Nq, work.d, work.heads, work.dtype, work.causal, named)
 

@@ -62,13 +62,13 @@ class Contest:
         return next((case.name for case in suite.cases().values() if self.is_of(case.shape)), None)
 
     @property
-    def is_runnable(self) -> bool:
-        """Whether hw4 can run submissions on it."""
+    def is_of_files(self) -> bool:
+        """Whether files are computed, by kernels of float32 without a mask; else arrays."""
         return (self.work.dtype, self.work.causal, self.direction) == (FLOAT32, False, FORWARD)
 
     def is_of(self, shape: Workload) -> bool:
         """Whether a file of this shape is computed."""
-        return self.is_runnable and self.work.heads == 1 and self.work.sizes == shape.sizes
+        return self.is_of_files and self.work.heads == 1 and self.work.sizes == shape.sizes
 
     def tflops(self, milliseconds: float) -> float | None:
         """The rate of a kernel's forward pass, by the field's count of operations; else None."""

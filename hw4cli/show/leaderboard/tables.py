@@ -46,7 +46,7 @@ def board_text(board: Board, best_per_user: bool, width: int | None, blocks: boo
 
 def published_words(board: Board) -> str:
     """What the published results of a board are, in a sentence."""
-    others = "" if board.workload.is_runnable else "; `hw4 bench` times our kernels on such arrays"
+    others = "" if board.workload.is_of_files else "; `hw4 leaderboard KERNEL WORKLOAD` submits to this board"
     return f"published by others, not measured here and not ranked{others}"
 
 
@@ -91,7 +91,6 @@ def as_json(found: Sequence[Board], entries: Sequence[Entry], best_per_user: boo
         "boards": [
             {
                 "title": board.title,
-                "runnable": board.workload.is_runnable,
                 "places": [_figures(place) for place in board.places(best_per_user)],
                 "published": [
                     {"program": one.program, "ms": one.ms, "error": one.error, "source": one.source}

@@ -130,6 +130,7 @@ def test_a_wrong_function_ends_in_its_first_stage(gpu, hw4_here, tmp_path):
     ("words", "said"),
     [
         (("half", "gqa"), "is on no board"),
+        (("half", "N=4096 d=128 dv=8"), "is on no board"),  # about half of the work
         (("half", TILELANG, "--pass", "bwd"), "is not a kernel for the backward pass"),
         (("flash", TILELANG), "flash computes files"),
         (("flash", "2,64,8", "--pass", "bwd"), "--pass goes with a workload"),
