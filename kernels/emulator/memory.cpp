@@ -209,15 +209,17 @@ void touch_array(Array& array, const char* at, const Access& access, unsigned wh
 void outside_arrays(const char* at, const Access& access) {
     const char* does = access.write ? "writes" : "reads";
     const Array* array = array_at(at);
+    const size_t following = array ? (size_t)(array - arrays.data()) + 1 : 0;
+    const Array* next = following < arrays.size() ? &arrays[following] : nullptr;
     if (array && array->freed && at < array->of.begin + array->of.bytes)
         find("freed memory", access.pc, 0, "thread %d %s %u bytes at {0} of %s, which is freed", current, does,
              access.bytes, array->of.name);
-    else if (array)
+    else if (next && (!array || next->of.begin - at <= at - (array->of.begin + array->of.bytes)))  // an index below 0
+        find("out of bounds", access.pc, 0, "thread %d %s %u bytes at {0}, %ld bytes before %s", current, does,
+             access.bytes, (long)(next->of.begin - at), next->of.name);
+    else
         find("out of bounds", access.pc, 0, "thread %d %s %u bytes at {0}, from byte %ld of %s, which has %lu", current,
              does, access.bytes, (long)(at - array->of.begin), array->of.name, (unsigned long)array->of.bytes);
-    else
-        find("out of bounds", access.pc, 0, "thread %d %s %u bytes at {0} before the first array", current, does,
-             access.bytes);
 }
 
 // ---- Names, for stories

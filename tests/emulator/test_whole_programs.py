@@ -40,6 +40,7 @@ FOUND = {  # the kind, and words of the sentence
     "constant": ("constant memory", "which kernels may only read"),
     "divergence": ("divergence", "threads wait for others that never come"),
     "bounds": ("out of bounds", "from byte 1024 of p"),
+    "below-bounds": ("out of bounds", ", 4 bytes before p (mistakes.cu:"),
     "shared-bounds": ("out of bounds", "byte 128 of the shared array row, which has 128"),
     "misaligned": ("misaligned", "no multiple of 8, but of 4"),
     "uninitialised": ("uninitialised", "row, which is shared"),

@@ -125,6 +125,7 @@ __global__ void turns(int* out, bool right)
     if (right) atomicAdd(out, 1);
     else atomicExch(out, threadIdx.x);  // turns
 }
+__global__ void below(int* out) { out[(int)threadIdx.x - 1] = 3; }  // below-bounds
 __global__ void fill(int* out) { out[threadIdx.x] = 3; }
 
 static void check(const char* what)
@@ -145,6 +146,11 @@ int main(int argc, char** argv)
     else if (name == "divergence") divergence<<<1, 64>>>(out, right);
     else if (name == "returned") returned<<<1, 64>>>(out, 40, right);
     else if (name == "bounds") bounds<<<3, 128>>>(out, 256, right);
+    else if (name == "below-bounds") {
+        in = made(32);
+        below<<<1, 32>>>(right ? in + 1 : in);
+        cudaFree(in);
+    }
     else if (name == "shared-bounds") shared_bounds<<<1, 32>>>(out, right);
     else if (name == "misaligned") misaligned<<<1, 1>>>(out, right);
     else if (name == "uninitialised") uninitialised<<<1, 32>>>(out, right);
