@@ -72,7 +72,7 @@ CASES = {
         for name in ("split", "exact")
         for cc in (100, 120)
     },
-    "exact 9.0, parts of other sizes": check("exact", 90, shapes=[LONG[1]], builds=[RACE]),
+    "exact 9.0, parts of other sizes": check("exact", 90, shapes=[LONG[1]], data=[RANDOM_DATA], builds=[RACE]),
     **{
         f"{name} {cc / 10}, causal": check(
             name, cc, shapes=[Shape(1, 131, 32, causal=True)], data=[RANDOM_DATA], builds=[RACE]
@@ -93,6 +93,7 @@ PRODUCT = {
         for name in ("split", "exact")
         for cc in (100, 120)
     },
+    "exact 9.0, parts of other sizes, other data": check("exact", 90, shapes=[LONG[1]], data=[EQUAL], builds=[RACE]),
     **{
         f"{name}, long rows, other data": check(name, shapes=[Shape(1, 300, 128)], data=[EQUAL, RISING], builds=[RACE])
         for name in ("split", "exact")
