@@ -199,6 +199,10 @@ def _check_programs(
         raise click.UsageError("what stands behind -- goes with --run", ctx)
     if options.stdin and not execute:
         raise click.UsageError("--stdin goes with --run", ctx)
+    if options.stdin and options.stdin.is_fifo():
+        raise InputError(
+            f"{options.stdin} is a pipe: --stdin needs a file, which the program reads in each of its runs"
+        )
     if execute and len(architectures) > 1:
         raise click.UsageError("a program runs as on one GPU: give --gpu once", ctx)
     files = [*what.programs, *(name for name in what.kernels if is_own_kernel(name))]

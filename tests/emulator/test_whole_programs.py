@@ -162,6 +162,17 @@ def test_a_program_that_starts_another_process_is_said_to(tmp_path):
     assert [note.kind for note in execution.notes] == ["processes"]
 
 
+def test_an_argument_may_be_a_device():
+    done = ran("exit", "right", "/dev/null")
+    assert done.right, done
+
+
+@pytest.mark.parametrize(("more", "status"), [(["right"], 0), ([], 3)])
+def test_a_program_may_end_without_what_is_done_at_its_exit(more, status):
+    done = ran("quick-exit", *more)
+    assert (done.end, done.status) == (ENDED, status)
+
+
 def test_an_exit_status_is_the_program_s_own():
     assert ran("exit").status == 3
     assert ran("exit").end == ENDED
@@ -646,6 +657,7 @@ def test_without_run_the_kernels_are_compiled(hw4):
         (["--causal"], "--causal is for kernels"),
         (["flash", "--run"], "flash is a kernel: check it by itself"),
         (["--run", "--gpu", "8.0", "--gpu", "9.0"], "give --gpu once"),
+        (["--run", "--stdin", "/dev/fd/0"], "/dev/fd/0 is a pipe: --stdin needs a file"),
     ],
 )
 def test_words_that_do_not_go_together(hw4, words, sentence):

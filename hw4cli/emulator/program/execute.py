@@ -218,10 +218,9 @@ def run_program(
     elif ended.excess:
         end, why = KILLED, f"it was ended: {ended.excess}"
     elif not end:
-        end, why = (
-            CRASHED,
-            f"its process {exits.describe_exit(ended.exit_code, MAX_FILE)} before the report was written",
-        )
+        how = exits.describe_exit(ended.exit_code, MAX_FILE)
+        how = how if how.startswith("ended") else f"ended with {how}"
+        end, why = CRASHED, f"its process {how} before the report was written"
     return Execution(
         end,
         why,
@@ -261,7 +260,9 @@ def _arguments(given: Sequence[str], base: Path, work: Path) -> tuple[list[str],
     words, inputs, outputs = [], [], []
     for word in given:
         path = base / word
-        if word and path.exists():
+        if word and path.exists() and not (path.is_file() or path.is_dir()):
+            words.append(str(path))  # a device, such as /dev/null: the sandbox has its own
+        elif word and path.exists():
             inputs.append(path)
             words.append(str(path))
             if path.is_file() and os.access(path, os.W_OK) and word == given[-1] and len(given) > 1:

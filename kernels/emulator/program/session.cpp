@@ -291,7 +291,7 @@ void begin() {
 // Linked last of the runtime and before the program: behind the runtime's own variables, which so live until at_exit is
 // over, and before the program's.
 static const struct Session {
-    Session() { begin(), atexit(at_exit); }
+    Session() { begin(), atexit(at_exit), at_quick_exit(at_exit); }
 } session;
 }  // namespace hw4
 
