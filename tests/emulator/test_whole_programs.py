@@ -1,5 +1,6 @@
 """Whole CUDA programs on the CPU: the language and the runtime that they use, and mistakes in their own lines."""
 
+import os
 import re
 import shutil
 import subprocess
@@ -657,11 +658,16 @@ def test_without_run_the_kernels_are_compiled(hw4):
         (["--causal"], "--causal is for kernels"),
         (["flash", "--run"], "flash is a kernel: check it by itself"),
         (["--run", "--gpu", "8.0", "--gpu", "9.0"], "give --gpu once"),
-        (["--run", "--stdin", "/dev/fd/0"], "/dev/fd/0 is a pipe: --stdin needs a file"),
     ],
 )
 def test_words_that_do_not_go_together(hw4, words, sentence):
     fails(hw4_check(hw4, MISTAKES.path, *words), 2, sentence)
+
+
+def test_a_pipe_that_only_one_run_could_read_is_no_standard_input(hw4, tmp_path):
+    os.mkfifo(tmp_path / "numbers")
+    done = hw4_check(hw4, MISTAKES.path, "--run", "--stdin", "numbers", cwd=tmp_path)
+    fails(done, 2, "numbers is a pipe: --stdin needs a file")
 
 
 def test_without_a_compiler_the_sentence_says_what_to_install(hw4, tmp_path):
