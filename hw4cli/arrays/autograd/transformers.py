@@ -29,6 +29,9 @@ PLAIN = {
     "sliding_window_bidirectional_overlay.<locals>.inner_mask",
 }
 
+# Types of models that say that they work with FlashAttention, but of no layer that it is causal.
+SILENT = {"pegasus_x"}
+
 
 def register_in_transformers(name: str = "hw4") -> None:
     """From now on models of Hugging Face's transformers (4.48 and later) that are loaded, or set, with
@@ -102,6 +105,8 @@ def _leaves_masks(
     torch's attention, if they let masks be left out."""
     if config is None:  # transformers before 4.53
         return True
+    if getattr(config, "model_type", "") in SILENT:
+        return False
     of_flash, of_torch = _supported(type(config))
     return of_flash or (of_torch and allow_is_causal_skip and allow_is_bidirectional_skip)
 
