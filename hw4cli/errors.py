@@ -31,7 +31,7 @@ class MachineError(Hw4Error):
 
 
 class ShortageError(MachineError):
-    """There is not enough memory for what was asked, whatever computes it."""
+    """There is not enough memory, or space, for what was asked, whatever computes it."""
 
 
 class LostGpuError(MachineError):

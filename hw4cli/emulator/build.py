@@ -25,7 +25,7 @@ from typing import Any
 
 from hw4cli.device.machinecode import kernel_cache, spare_folder
 from hw4cli.device.ownkernel import COMMENT, check_symbols
-from hw4cli.errors import DISK_FAULTS, SHORTAGES, InputError, MachineError
+from hw4cli.errors import DISK_FAULTS, SHORTAGES, InputError, MachineError, ShortageError
 from hw4cli.problem.cpu import workers
 from hw4cli.resources import data_path, spliced
 
@@ -33,9 +33,10 @@ PLAIN, RACE, ASAN, COUNTS = "plain", "race", "asan", "counts"
 BUILDS = (PLAIN, RACE, ASAN, COUNTS)
 LANES = (32, 64)  # of a warp: NVIDIA's, and those of AMD's data-centre GPUs
 SECONDS = 300.0  # that a compilation may take
-# A line of a compiler, linker or objcopy, and not one of the source that it quotes, that blames the machine.
+# A line of a compiler, linker or objcopy that blames the machine, and neither one of the source that it quotes nor one
+# about a line of it, as of #error.
 _WANT = re.compile(
-    rf"^(?!\s*\d*\s*\|).*(?:: (?:{'|'.join(map(os.strerror, SHORTAGES | DISK_FAULTS))})|"
+    rf"^(?!\s*\d*\s*\||.*:\d+:).*(?:: (?:{'|'.join(map(os.strerror, SHORTAGES | DISK_FAULTS))})|"
     r"Killed signal terminated program \w+|out of memory allocating \d+ bytes.*)$",
     re.M,
 )
@@ -279,8 +280,8 @@ def _run(command: list[str], name: str, temporary: str, run: Run) -> None:
 
 def compiler_run(command: Sequence[str], name: str, temporary: str, run: Run) -> "subprocess.CompletedProcess[Any]":
     """Run a compiler on the file of this name; its own temporary files go to the folder `temporary`: it removes none if
-    it is killed. Raises MachineError if it is missing, takes too long, or fails for want of space or memory, which says
-    nothing about the file."""
+    it is killed. Raises MachineError if it is missing or takes too long, ShortageError if it fails for want of space or
+    memory."""
     streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
     env = {**os.environ, "TMPDIR": temporary, "LC_ALL": "C.UTF-8"}  # errors are looked for in English
     try:
@@ -291,7 +292,7 @@ def compiler_run(command: Sequence[str], name: str, temporary: str, run: Run) ->
         raise MachineError(f"{command[0]} is not installed, and {name} cannot be compiled without it") from None
     if done.returncode and (want := _WANT.search(done.stderr)):
         where = Path(temporary).parent
-        raise MachineError(f"{name} could not be compiled for the CPU: {want[0].strip()} (temporary files: {where})")
+        raise ShortageError(f"{name} could not be compiled for the CPU: {want[0].strip()} (temporary files: {where})")
     return done
 
 

@@ -15,7 +15,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hw4cli.errors import Hw4Error, MachineError
+from hw4cli.errors import Hw4Error, MachineError, ShortageError
 from hw4cli.judge.submission import COPY, Submission
 from hw4cli.resources import data_path
 from hw4cli.sandbox import sandbox
@@ -96,6 +96,8 @@ def _checked(member: Submission, folder: Path, confined: bool) -> Report:
             # Whatever the text includes, the compiler sees no more than a program in the sandbox does.
             compile_program(source, cc=80, lanes=64 if source.hip else 32, run=run)
         done = check_attention(source, seconds=CASE_SECONDS, until=start + SECONDS, sandbox=confined)
+    except ShortageError as error:  # what one program takes to compile ends no class
+        return Report(member.sha256, names, problem=str(error))
     except MachineError:
         raise
     except Hw4Error as error:

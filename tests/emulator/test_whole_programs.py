@@ -699,8 +699,14 @@ def test_a_compiler_that_has_no_room_says_nothing_about_the_program(words, tmp_p
         compiler_run(["g++"], "mine.cu", str(tmp_path), compiler_says(words))
 
 
-def test_a_line_of_the_program_that_a_compiler_quotes_says_nothing_about_the_machine(tmp_path):
-    words = 'mine.cu:2:1: error: expected ;\n    2 | puts("no memory")  // as perror: Cannot allocate memory\n'
+@pytest.mark.parametrize(
+    "words",
+    [
+        'mine.cu:2:1: error: expected ;\n    2 | puts("no memory")  // as perror: Cannot allocate memory\n',
+        "mine.cu:1:2: error: #error g++: No space left on device\n",
+    ],
+)
+def test_what_the_program_has_a_compiler_say_says_nothing_about_the_machine(words, tmp_path):
     assert compiler_run(["g++"], "mine.cu", str(tmp_path), compiler_says(words)).stderr == words
 
 

@@ -7,6 +7,7 @@ from classes import board, correct, judge_class, submit
 from needs import COMPILER, needs
 from slow import slow
 
+from hw4cli.errors import ShortageError
 from hw4cli.judge import racecheck
 from hw4cli.judge.submission import scan
 
@@ -104,6 +105,16 @@ def test_what_cannot_be_executed_is_said_in_a_sentence(class_of):
     (members["carl"].folder / "hw4.cu").unlink()
     [empty] = [one for one in scan(members["carl"].folder.parent) if one.user == "carl"]
     assert racecheck.check(empty, results / "carl", confined=False).problem == "there is no .cu file to execute"
+
+
+def test_a_program_that_takes_all_room_to_compile_ends_its_own_check_and_not_the_class_s(class_of, monkeypatch):
+    def full(*_, **__):
+        raise ShortageError("hw4.cu could not be compiled for the CPU: No space left on device")
+
+    monkeypatch.setattr("hw4cli.emulator.program.build.compile_program", full)
+    members, results = class_of(fay=RIGHT)
+    report = racecheck.check(members["fay"], results / "fay", confined=False)
+    assert report.problem == "hw4.cu could not be compiled for the CPU: No space left on device"
 
 
 @slow
