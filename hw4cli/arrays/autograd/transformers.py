@@ -7,7 +7,6 @@ scaled_dot_product_attention gets, of four dimensions.
 
 import weakref
 from collections.abc import Callable
-from functools import cache
 from typing import Any, NamedTuple
 
 import torch
@@ -117,19 +116,23 @@ def _adds_masks(*, config: Any = None, **_: Any) -> bool:
     return config is not None and _supported(type(config)) == (False, False)
 
 
+_SUPPORTED: dict[type, tuple[bool, bool]] = {}  # by hand: torch.compile warns of functools.cache
+
+
 @torch.compiler.assume_constant_result  # type: ignore[untyped-decorator]
-@cache
 def _supported(config: type) -> tuple[bool, bool]:
     """Whether a model of a kind of configuration says that it works with FlashAttention, and with torch's attention."""
-    from transformers import PreTrainedModel
+    if config not in _SUPPORTED:
+        from transformers import PreTrainedModel
 
-    models, kinds = [], [PreTrainedModel]
-    while kinds:
-        kinds += (kind := kinds.pop()).__subclasses__()
-        models += [kind] if getattr(kind, "config_class", None) is config else []
-    names = ("_supports_flash_attn", "_supports_flash_attn_2"), ("_supports_sdpa",)
-    of_flash, of_torch = (any(getattr(model, name, False) for model in models for name in some) for some in names)
-    return of_flash, of_torch
+        models, kinds = [], [PreTrainedModel]
+        while kinds:
+            kinds += (kind := kinds.pop()).__subclasses__()
+            models += [kind] if getattr(kind, "config_class", None) is config else []
+        names = ("_supports_flash_attn", "_supports_flash_attn_2"), ("_supports_sdpa",)
+        of_flash, of_torch = (any(getattr(model, name, False) for model in models for name in some) for some in names)
+        _SUPPORTED[config] = of_flash, of_torch
+    return _SUPPORTED[config]
 
 
 def _of_keys(*, kv_length: int, attention_mask: Tensor | None = None, **_: Any) -> Tensor | None:
