@@ -3,6 +3,7 @@
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -105,10 +106,10 @@ def explain_kernels(
             code = MachineError.exit_code if kernel in what.kernels else code  # "all" is what the GPU can start
             continue
         heading = f"{kernel} on {on}: {name}, {props.architecture}, {props.sms} multiprocessors"
-        text = _text(heading, plan, facts, rates, source, unknown, d, props, source_of_work)
-        texts.append(text)
+        text = partial(_text, heading, plan, facts, rates, source, unknown, d, props, source_of_work)
+        texts.append(text(None))
         if not as_json:
-            click.echo(("\n" if len(texts) > 1 else "") + text, nl=False)
+            click.echo(("\n" if len(texts) > 1 else "") + text(columns(sys.stdout)), nl=False)
         tile = _tile(plan)
         records += [
             {"kernel": kernel, "gpu": name, "tile": tile, "splits": plan.splits, **fact.record()} for fact in facts
@@ -196,14 +197,15 @@ def _text(
     unknown: str,
     d: int,
     props: DeviceProperties,
-    source_of_work: str = "",
+    source_of_work: str,
+    width: int | None,
 ) -> str:
-    """A kernel's heading, its tables of launches, traffic and limits, and sentences on its tile and nearest limit."""
+    """A kernel's heading, its tables of launches, traffic and limits, and sentences on its tile and nearest limit, in
+    lines of so many columns, or whole ones."""
     from hw4cli.lab.measure.explanation import formula_tile, nearest
     from hw4cli.lab.measure.gpus import UNITS
     from hw4cli.text import tables
 
-    width = columns(sys.stdout)
     longest, needed, total = nearest(facts)
     limits = [[name, f"{_rate(rates[name])} {UNITS[name]}/s", _ms(total[name])] for name in total]
     own, whole, own_tile = formula_tile(d), formula_tile(d, props.shared_limit), _tile(plan)

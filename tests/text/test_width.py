@@ -42,6 +42,13 @@ def test_the_ladder_fits(hw4, width):
         assert set("".join(added)) <= set("of227KB▏▎▍▌▋▊▉█#"), "bars"
 
 
+def test_a_file_is_written_as_wide_whatever_the_terminal(hw4, tmp_path):
+    words = "explain", "flash", "t28", "--gpu", "H100", "-o"
+    code, _ = on_a_terminal(60, *words, tmp_path / "narrow.md", env=NO_GPU)
+    assert code == 0 and hw4(*words, tmp_path / "wide.md", env=NO_GPU).returncode == 0
+    assert (tmp_path / "narrow.md").read_text() == (tmp_path / "wide.md").read_text()
+
+
 def test_on_80_columns_the_ladder_takes_a_line_a_kernel_and_the_ideas_come_below():
     _, shown = on_a_terminal(80, "explain", "1,4096,32", env=NO_GPU)
     figures, _, ideas = shown[shown.index("kernel ") :].partition("\n\n")

@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from hw4cli.judge.similarity.pairs import Extract, Pair, Usual
+from hw4cli.judge.similarity.winnowing import GRAM
 from hw4cli.judge.similarity.works import Work
 from hw4cli.text import tables
 from hw4cli.text.dates import local
@@ -17,7 +18,7 @@ SCHEMA = 1
 COLUMNS = ("similar", "student", "with", "of its code", "of the other's", "tokens", "longest passage")
 MEANING = (
     "The number is the share of the shorter program's tokens, without the starter code, that stand in the other in the "
-    "same order for 16 or more in a row. It is no proof: read the lines, and ask the students."
+    f"same order for {GRAM} or more in a row. It is no proof: read the lines, and ask the students."
 )
 MOST_SHOWN = 100  # pairs on a page
 FOUND_MUCH = 0.5  # of all pairs: then something is common to all
