@@ -95,8 +95,8 @@ def _sizes(top: Path) -> Iterator[int]:
                     raise _MovedError(errno.ESTALE, os.strerror(errno.ESTALE))
             else:
                 return
-            os.close(here)
-            here = there
+            here, there = there, here
+            os.close(there)  # after that an interrupt may come, behind which `here` is closed
     finally:
         os.close(here)
 

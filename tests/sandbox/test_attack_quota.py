@@ -14,6 +14,7 @@ from slow import few
 from hw4cli.judge.runcase import UnreadableError, opened_output, output_problem
 from hw4cli.problem.verdict import Verdict
 from hw4cli.sandbox import sandbox
+from hw4cli.sandbox.quota import Quota
 
 __all__ = ["arena"]
 AC, NA, JE = Verdict.AC, Verdict.NA, Verdict.JE
@@ -172,3 +173,20 @@ def test_answers_are_hidden_under_a_second_mount_too(arena, what):
             assert (verdict, reason) == (NA, "no output file")
     finally:
         subprocess.run(["umount", "-l", place], check=True)
+
+
+def test_an_interrupt_behind_a_closed_folder_ends_the_look_and_is_no_fault_of_the_program(tmp_path, monkeypatch):
+    """The folder was closed once more, which was taken for one that the program had made."""
+    (tmp_path / "a" / "b").mkdir(parents=True)
+    closed, real = [], os.close
+
+    def close_and_interrupt(descriptor):
+        real(descriptor)
+        closed.append(descriptor)
+        if len(closed) == 1:
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(os, "close", close_and_interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        Quota((tmp_path,), 1 << 20, 10).excess()
+    assert len(closed) == 2, "the folder that is left, and the one that is entered"
