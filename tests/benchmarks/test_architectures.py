@@ -1,5 +1,7 @@
 """The comparison of transformers' architectures says what is right, wrong, refused and left out."""
 
+import sys
+
 import pytest
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed")
@@ -7,6 +9,7 @@ transformers = pytest.importorskip("transformers", reason="transformers is not i
 
 import hw4cli.torch  # noqa: E402
 from benchmarks.measure import architectures  # noqa: E402
+from hw4cli.errors import InputError  # noqa: E402
 
 TASK = architectures.TASKS["the next token"]
 
@@ -37,3 +40,11 @@ def test_what_is_refused_and_what_is_left_out_have_their_reasons():
     assert found["status"] == "refused" and "attention sinks" in found["why"]
     found = architectures.row_of("llama", "NoSuchModel", TASK)
     assert found["status"] == "left out" and "NoSuchModel" in found["why"]
+
+
+def test_an_architecture_that_there_is_not_is_named_before_any_is_made(monkeypatch, tmp_path):
+    output = tmp_path / "found.json"
+    monkeypatch.setattr(sys, "argv", ["architectures.py", "--only", "nosuch", "llama", "--output", str(output)])
+    with pytest.raises(InputError, match="nosuch: transformers .* has no such architecture here"):
+        architectures.main()
+    assert not output.exists()
