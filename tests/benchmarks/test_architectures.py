@@ -45,6 +45,6 @@ def test_what_is_refused_and_what_is_left_out_have_their_reasons():
 def test_an_architecture_that_there_is_not_is_named_before_any_is_made(monkeypatch, tmp_path):
     output = tmp_path / "found.json"
     monkeypatch.setattr(sys, "argv", ["architectures.py", "--only", "nosuch", "llama", "--output", str(output)])
-    with pytest.raises(InputError, match="nosuch: transformers .* has no such architecture here"):
+    with pytest.raises(InputError, match=r"nosuch: transformers .* has no such architecture here"):
         architectures.main()
     assert not output.exists()

@@ -51,14 +51,12 @@ def model_of(kind):
             max_position_embeddings=32,
         )
         return transformers.BartForConditionalGeneration(config).eval()
-    if kind == "bigbird_pegasus":  # whose layers do not say that they are causal
-        small = {"d_model": 64, "decoder_layers": 1, "decoder_attention_heads": 4, "decoder_ffn_dim": 64}
-        config = transformers.BigBirdPegasusConfig(**small, vocab_size=50, dropout=0.0)
-        return transformers.BigBirdPegasusForCausalLM(config).eval()
-    if kind == "bigbird_pegasus with an encoder":  # which has an attention of its own, and adds masks there
+    if kind.startswith("bigbird_pegasus"):
         small = {f"{part}_{name}": n for part in ("encoder", "decoder") for name, n in BIGBIRD.items()}
         config = transformers.BigBirdPegasusConfig(**small, d_model=64, vocab_size=50, dropout=0.0)
-        return transformers.BigBirdPegasusForConditionalGeneration(config).eval()
+        if "encoder" in kind:  # which has an attention of its own, and adds masks there
+            return transformers.BigBirdPegasusForConditionalGeneration(config).eval()
+        return transformers.BigBirdPegasusForCausalLM(config).eval()  # whose layers do not say that they are causal
     if kind == "doge":  # which computes a mask from the one that it is given
         config = transformers.DogeConfig(**SMALL, num_key_value_heads=2, pad_token_id=0)
         return transformers.DogeForCausalLM(config).eval()
